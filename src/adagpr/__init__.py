@@ -1,0 +1,57 @@
+"""Classify the nodes of a graph, and see how much of the graph each layer uses.
+
+The public names are loaded when they are first used, so that ``import adagpr`` and ``adagpr --help`` stay fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from adagpr.data import csbm, load
+    from adagpr.graph import Graph, Split, from_edge_index, from_scipy
+    from adagpr.nn import GCNII, MLP, AdaGPR, AdaGPRConv
+    from adagpr.ops import Operator, gpr_propagate, operator
+    from adagpr.training import Run, fit
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "adagpr.data": ("csbm", "load"),
+    "adagpr.graph": ("Graph", "Split", "from_edge_index", "from_scipy"),
+    "adagpr.nn": ("AdaGPR", "AdaGPRConv", "GCNII", "MLP"),
+    "adagpr.ops": ("Operator", "gpr_propagate", "operator"),
+    "adagpr.training": ("Run", "fit"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [  # noqa: RUF022 - in the order of the rooms
+    "csbm",
+    "load",
+    "Graph",
+    "Split",
+    "from_edge_index",
+    "from_scipy",
+    "AdaGPR",
+    "AdaGPRConv",
+    "GCNII",
+    "MLP",
+    "Operator",
+    "gpr_propagate",
+    "operator",
+    "Run",
+    "fit",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'adagpr' has no attribute '{name}'")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

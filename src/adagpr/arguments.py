@@ -1,0 +1,98 @@
+"""Arguments checked against their annotations, all mistakes at once, in one wording.
+
+A constructor marked with `checked` states the range of each argument in its signature, such as ``alpha: Fraction``. The
+same signature then serves direct calls, configuration files and the command line, and the checked values are kept as
+``self.arguments``, from which the object can be built again.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cache, wraps
+from typing import Annotated, Any, Concatenate, ParamSpec, Protocol, TypeVar, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from adagpr.errors import InputError, unknown_name
+
+__all__ = ["Count", "Fraction", "Nonnegative", "Positive", "Rate", "check", "check_call", "checked", "signature_fields"]
+
+Count = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+Nonnegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+
+P = ParamSpec("P")
+M = TypeVar("M", bound=BaseModel)
+
+
+class _HasArguments(Protocol):
+    arguments: dict[str, Any]
+
+
+S = TypeVar("S", bound=_HasArguments)
+
+
+def check(owner: str, fields: type[M], values: Mapping[str, Any]) -> M:
+    """Validates ``values`` and raises one `InputError` that names every mistake.
+
+    Args:
+        owner: Who asks, such as ``"AdaGPR"``; the first word of every message.
+        fields: The pydantic model to check against.
+        values: What was given.
+    """
+    try:
+        return fields.model_validate(dict(values))
+    except ValidationError as error:
+        raise InputError(" ".join(_sentences(owner, fields, error))) from None
+
+
+def _sentences(owner: str, fields: type[BaseModel], error: ValidationError) -> list[str]:
+    found: dict[str, str] = {}
+    for item in error.errors():
+        key = str(item["loc"][0]) if item["loc"] else ""
+        if item["type"] == "extra_forbidden":
+            sentence = str(unknown_name(f"key of {owner}", key, fields.model_fields))
+        elif item["type"] == "missing":
+            sentence = f"{owner}: {key} is missing."
+        else:
+            rule = item["msg"].replace("Input should", "must").replace("Value error, ", "")
+            sentence = f"{owner}: {key} {rule[0].lower()}{rule[1:]}, got {item['input']!r}."
+        # A union reports once for each of its members; the first is the plain one.
+        found.setdefault(key, sentence)
+    return list(found.values())
+
+
+@cache
+def signature_fields(function: Callable[..., Any]) -> type[BaseModel]:
+    """A pydantic model with one field for each argument of ``function`` but ``self``."""
+    hints = get_type_hints(function, include_extras=True)
+    fields: dict[str, Any] = {}
+    for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
+        default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+        fields[name] = (hints[name], default)
+    config = ConfigDict(extra="forbid", protected_namespaces=())
+    return create_model(function.__qualname__, __config__=config, **fields)
+
+
+def check_call(owner: str, function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of ``function`` with defaults filled in, converted and checked."""
+    checked_values = check(owner, signature_fields(function), values)
+    return {name: getattr(checked_values, name) for name in type(checked_values).model_fields}
+
+
+def checked(init: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
+    """Checks the arguments of a constructor and keeps them as ``self.arguments``."""
+    signature = inspect.signature(init)
+
+    @wraps(init)
+    def wrapper(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        values = dict(signature.bind(self, *args, **kwargs).arguments)
+        values.pop(next(iter(signature.parameters)))
+        arguments = check_call(type(self).__name__, init, values)
+        init(self, **arguments)  # type: ignore[call-arg]
+        self.arguments = arguments
+
+    return wrapper

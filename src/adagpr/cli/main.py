@@ -1,0 +1,32 @@
+"""The command ``adagpr``: its subcommands, and what a person sees when something is wrong."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from adagpr.cli import data, train
+from adagpr.errors import AdaGPRError, InputError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="adagpr",
+    help="Classify the nodes of a graph, and see how much of the graph each layer uses.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("train")(train.train)
+app.add_typer(data.app, name="data")
+
+
+def main() -> None:
+    """Runs the command line: exit code 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    try:
+        app()
+    except AdaGPRError as error:
+        sys.stderr.write(f"Error: {error}\n")
+        sys.exit(2 if isinstance(error, InputError) else 1)

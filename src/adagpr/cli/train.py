@@ -1,0 +1,190 @@
+"""``adagpr train``: train a model and show what it reached and which hops it uses."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from adagpr.errors import InputError
+from adagpr.files import digest, read_toml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from adagpr.training import Epoch, Run, Stopping
+
+__all__ = ["parse_settings", "train"]
+
+DEFAULT_DATASET = "digits"
+DEFAULT_MODEL = "adagpr"
+
+
+def train(
+    dataset: Annotated[
+        str | None, typer.Argument(help="A data set (see: adagpr data ls) or an .npz file. Default: digits.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Name of the model. Default: adagpr.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="An argument of the model or of the training; repeatable."),
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(help="public, geom-gcn (all ten), geom-gcn/3, random, random/7. Default: the set's own."),
+    ] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Seed; repeat it for several runs. Default: 0.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run. Default: one below runs/, named by its content.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Start from this TOML file, such as a run's config.toml.")] = None,
+    without_graph: Annotated[
+        bool,
+        typer.Option("--without-graph", help="Train once more with every layer at hop 0, to see what the graph adds."),
+    ] = False,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Folder of the data files. Default: $ADAGPR_DATA or a cache.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu (the tested one) or cuda.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Train a model; repeat the same command to go on after an interruption.
+
+    For example: adagpr train cora --set num_layers=16 --seed 0 --seed 1
+    """
+    from adagpr.data import load
+    from adagpr.training import several
+    from adagpr.training.config import resolve
+
+    base = _from_file(config) if config is not None else {}
+    options = {**base.get("options", {}), **parse_settings(settings or [])}
+    data_options = {key.removeprefix("data."): options.pop(key) for key in list(options) if key.startswith("data.")}
+    if device is not None:
+        options["device"] = device
+    seeds = seed or [int(options.pop("seed", 0))]
+    options.pop("seed", None)
+    model = model or base.get("model", DEFAULT_MODEL)
+    graph, splits = load(
+        dataset or base.get("dataset", DEFAULT_DATASET), split or base.get("split"), data_root=data_root, **data_options
+    )
+    resolved = [resolve(graph, item, model, {**options, "seed": seeds[0]})[1] for item in splits]
+    folder = out or Path("runs") / f"{graph.name}-{model}-{digest([resolved, list(seeds)])}"
+    twin_options = several.without_graph(model, options) if without_graph else {}
+    max_epochs = resolved[0]["training"]["max_epochs"]
+    twins: list[Run] = []
+    with _progress_bar(len(splits) * len(seeds) * (1 + without_graph), max_epochs) as bar:
+        runs = several.fit_all(
+            graph, splits, model, seeds=seeds, out=folder, progress=lambda number: bar(number, ""), **options
+        )
+        if without_graph:
+            twins = several.fit_all(
+                graph,
+                splits,
+                model,
+                seeds=seeds,
+                out=folder / "without-graph",
+                progress=lambda number: bar(len(runs) + number, "without the graph"),
+                **twin_options,
+            )
+    if as_json:
+        typer.echo(json.dumps(_plain(runs, twins, folder), indent=2))
+    else:
+        from adagpr.cli.train_view import show
+
+        show(graph, splits, runs, twins, folder)
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    content = read_toml(path)
+    unknown = set(content) - {"data", "model", "training"}
+    if unknown:
+        raise InputError(f"{path}: unknown tables {', '.join(sorted(unknown))}; known are data, model and training.")
+    data, model = content.get("data", {}), dict(content.get("model", {}))
+    named = {"dataset": data.get("name"), "split": data.get("split"), "model": model.pop("name", None)}
+    found: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
+    return {**found, "options": {**model, **content.get("training", {})}}
+
+
+def parse_settings(settings: list[str]) -> dict[str, Any]:
+    """Reads ``key=value`` words; values as in TOML, bare words as text, ``group.name`` as a nested table.
+
+    Example:
+        >>> parse_settings(["num_layers=4", "decay=penalty", "weight_decay.convs=1.0"])
+        {'num_layers': 4, 'decay': 'penalty', 'weight_decay': {'convs': 1.0}}
+    """
+    found: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        key = key.strip().replace("-", "_")
+        if not equals or not key:
+            raise InputError(f"--set takes KEY=VALUE, got '{setting}'.")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text.strip()
+        head, dot, tail = key.partition(".")
+        if not dot or head == "data":
+            found[key] = value
+        elif isinstance(found.setdefault(head, {}), dict):
+            found[head][tail] = value
+        else:
+            raise InputError(f"--set gives {head} both as a value and as a table.")
+    return {key: None if value == "none" else value for key, value in found.items()}
+
+
+@contextmanager
+def _progress_bar(num_runs: int, max_epochs: int) -> Iterator[Callable[[int, str], Callable[..., None]]]:
+    """A bar on a terminal's standard error; elsewhere silence."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("epoch {task.completed} of at most {task.total}"),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+    )
+    console = Console(stderr=True)
+    with (
+        _interruptible(),
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
+    ):
+
+        def start(number: int, label: str) -> Callable[..., None]:
+            for task in progress.task_ids:
+                progress.remove_task(task)
+            name = f"run {number + 1} of {num_runs}" if num_runs > 1 else "training"
+            task = progress.add_task(f"{name} {label}".strip(), total=max_epochs, note="")
+
+            def update(epoch_number: int, epoch: Epoch, stopping: Stopping) -> None:
+                note = f"validation {100 * epoch.val_acc:.1f} %, best epoch {stopping.best_epoch}"
+                progress.update(task, completed=epoch_number, note=note)
+
+            return update
+
+        yield start
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.stderr.write("Stopped. The same command goes on from the last checkpoint.\n")
+        raise typer.Exit(130) from None
+
+
+def _plain(runs: list[Run], twins: list[Run], folder: Path) -> dict[str, Any]:
+    from adagpr.training.several import summarise
+
+    result: dict[str, Any] = {"folder": str(folder), **summarise(runs)}
+    if twins:
+        result["without_graph"] = summarise(twins)
+    return {**result, "runs": [{"folder": str(run.folder), **run.record} for run in runs]}

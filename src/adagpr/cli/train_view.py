@@ -1,0 +1,109 @@
+"""What ``adagpr train`` prints for a person."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor
+
+from adagpr.graph import Graph, Split
+from adagpr.training import Run
+from adagpr.training.several import summarise
+
+__all__ = ["show"]
+
+
+def show(graph: Graph, splits: list[Split], runs: list[Run], twins: list[Run], folder: Path) -> None:
+    """Prints data, accuracy, coefficients and the folder of one run or several."""
+    console = Console(highlight=False)
+    first = runs[0].record
+    data = first["data"]
+    console.print(
+        f"[bold]{graph.name}[/bold]: {graph.num_nodes} nodes, {graph.num_edges} edges, {graph.num_features} features, "
+        f"{graph.num_classes} classes"
+    )
+    split = splits[0].name if len(splits) == 1 else f"{len(splits)} splits, {splits[0].name} and following"
+    console.print(
+        f"split {split}: {data['num_train']} training, {data['num_val']} validation, {data['num_test']} test nodes"
+    )
+    console.print()
+    if len(runs) > 1:
+        console.print(_runs_table(runs))
+        console.print()
+    console.print(_summary(runs, twins))
+    coefficients = [run.coefficients for run in runs if run.coefficients is not None]
+    if coefficients:
+        console.print()
+        console.print(_coefficients(torch.stack(coefficients).mean(0), len(runs), console.width))
+    if graph.notes:
+        console.print()
+        console.print(f"Before you trust these numbers: adagpr data info {graph.name}")
+    console.print()
+    console.print(f"run folder  {folder}", soft_wrap=True)
+
+
+def _runs_table(runs: list[Run]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("split", "seed", "test accuracy", "validation accuracy", "best epoch", "epochs"):
+        table.add_column(name, justify="left" if name == "split" else "right")
+    for run in runs:
+        result, config = run.record["result"], run.record["config"]
+        table.add_row(
+            config["data"]["split"],
+            str(config["training"]["seed"]),
+            _percent(run.test_acc),
+            _percent(run.val_acc),
+            str(result["best_epoch"]),
+            str(result["num_epochs"]),
+        )
+    return table
+
+
+def _summary(runs: list[Run], twins: list[Run]) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    summary = summarise(runs)
+
+    def spread(key: str, values: dict[str, float | int]) -> str:
+        return f" +- {100 * values[f'{key}_std']:.1f} over {len(runs)} runs" if len(runs) > 1 else ""
+
+    table.add_row("test accuracy", Text(_percent(summary["test_acc"]) + spread("test_acc", summary), style="bold"))
+    if twins:
+        other = summarise(twins)
+        table.add_row("without the graph", _percent(other["test_acc"]) + spread("test_acc", other))
+    table.add_row("validation accuracy", _percent(summary["val_acc"]) + spread("val_acc", summary))
+    if len(runs) == 1:
+        result = runs[0].record["result"]
+        table.add_row("best epoch", f"{result['best_epoch']} of {result['num_epochs']}")
+        table.add_row("training time", f"{runs[0].record['machine']['seconds']:.1f} s")
+    return table
+
+
+def _coefficients(values: Tensor, num_runs: int, width: int) -> Table:
+    shown = min(values.shape[1], max(2, (width - 8) // 7))
+    title = "How much of each hop each layer uses" + (f", mean of {num_runs} runs" if num_runs > 1 else "")
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table.add_column("layer", justify="right")
+    for hop in range(shown):
+        table.add_column(f"hop {hop}", justify="right")
+    for layer, row in enumerate(values.tolist(), 1):
+        table.add_row(str(layer), *(_shade(value) for value in row[:shown]))
+    if shown < values.shape[1]:
+        table.caption = f"hops {shown} to {values.shape[1] - 1} are in record.json"
+        table.caption_justify = "left"
+    return table
+
+
+def _shade(value: float) -> Text:
+    """A coefficient, the brighter the larger; an exact zero is a dot."""
+    if value == 0:
+        return Text("·", style="dim")
+    style = "bold green" if value >= 0.5 else "green" if value >= 0.1 else ""
+    return Text(f"{value:.3f}", style=style)
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"

@@ -1,0 +1,41 @@
+"""Graphs to train on: the papers' benchmark sets, an embedded one, synthetic ones, and a user's own files.
+
+What is heavy to import is loaded when it is first used. The functions `load`, `csbm`, `catalogue` and `fetch`
+share their names with the modules that hold them; those are light and imported here, so that the names mean functions.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from adagpr.data.catalogue import DatasetRow, catalogue, row
+from adagpr.data.csbm import csbm
+from adagpr.data.fetch import FileStatus, data_root, fetch, presence, verify
+from adagpr.data.load import load
+
+if TYPE_CHECKING:
+    from adagpr.data.splits import random_split, random_splits
+
+__all__ = [
+    "DatasetRow",
+    "FileStatus",
+    "catalogue",
+    "csbm",
+    "data_root",
+    "fetch",
+    "load",
+    "presence",
+    "random_split",
+    "random_splits",
+    "row",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("random_split", "random_splits"):
+        raise AttributeError(f"module 'adagpr.data' has no attribute '{name}'")
+    value = getattr(import_module("adagpr.data.splits"), name)
+    globals()[name] = value
+    return value

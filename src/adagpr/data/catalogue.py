@@ -1,0 +1,162 @@
+"""The data sets by name: where they come from, what is in them, and what is odd about them.
+
+The rows stand in ``catalogue.toml``, the sums of their files in ``SHA256SUMS``. Reading them needs neither torch nor
+the files themselves.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from adagpr.errors import unknown_name
+from adagpr.files import read_toml
+
+__all__ = ["Counts", "DatasetRow", "Source", "catalogue", "row", "source_of", "sources", "sums"]
+
+Loader = Literal["planetoid", "geom-gcn", "npz", "digits", "csbm"]
+
+_HERE = Path(__file__).parent
+EDGES_FILE = "out1_graph_edges.txt"
+NODES_FILE = "out1_node_feature_label.txt"
+PLANETOID_PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
+_NUM_FIXED_SPLITS = 10
+
+
+class _Strict(BaseModel):
+    """Frozen, and unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Source(_Strict):
+    """A public home of files, at one commit."""
+
+    repository: str
+    commit: str = Field(pattern=r"^[0-9a-f]{40}$")
+    prefix: str = ""
+    licence: str | None = None
+
+    def url(self, path: str) -> str:
+        """Address of one file, ``path`` being relative to the home's folder."""
+        return f"https://raw.githubusercontent.com/{self.repository}/{self.commit}/{self.prefix}{path}"
+
+
+class Counts(_Strict):
+    """What a data set holds, measured.
+
+    Attributes:
+        nodes: Nodes.
+        entries: Pairs of nodes in the file, repeated ones and self loops included.
+        self_loops: Distinct edges from a node to itself.
+        edges: Distinct unordered pairs of different nodes.
+        features: Feature columns.
+        classes: Classes.
+        directed: Whether the edges go one way once loaded.
+        homophily: Share of ``edges`` that join nodes of one class.
+    """
+
+    nodes: int
+    entries: int
+    self_loops: int
+    edges: int
+    features: int
+    classes: int
+    directed: bool
+    homophily: float
+
+
+class DatasetRow(_Strict):
+    """One data set of the catalogue.
+
+    Attributes:
+        name: What to ask for.
+        title: What to call it in a text.
+        description: One sentence.
+        loader: The reader it needs.
+        source: Its home, a name of `sources`; none if it needs no file.
+        stem: Its name within the file names.
+        splits: The kinds of split it has.
+        default_split: The kind that its protocol uses.
+        num_splits: How many fixed splits its numbered kind has.
+        row_normalize: Whether its protocol divides features by their row sum.
+        counts: What it holds.
+        oddities: What a reader of its numbers must know, one sentence each.
+    """
+
+    name: str
+    title: str
+    description: str
+    loader: Loader
+    source: str | None = None
+    stem: str | None = None
+    splits: tuple[str, ...]
+    default_split: str
+    num_splits: int = _NUM_FIXED_SPLITS
+    row_normalize: bool
+    counts: Counts
+    oddities: tuple[str, ...]
+
+    def graph_files(self) -> tuple[str, ...]:
+        """Files of the graph itself, relative to the data folder."""
+        if self.loader == "planetoid":
+            return tuple(f"{self.source}/ind.{self.stem}.{part}" for part in PLANETOID_PARTS)
+        if self.loader == "geom-gcn":
+            folder = f"{self.source}/new_data/{self.stem}"
+            return (f"{folder}/{EDGES_FILE}", f"{folder}/{NODES_FILE}")
+        return (f"{self.source}/{self.stem}.npz",) if self.loader == "npz" else ()
+
+    def split_files(self) -> tuple[str, ...]:
+        """Files of the ten fixed splits, relative to the data folder."""
+        if "geom-gcn" not in self.splits:
+            return ()
+        return tuple(f"geom-gcn/splits/{self.stem}_split_0.6_0.2_{i}.npz" for i in range(self.num_splits))
+
+    def files(self) -> dict[str, str]:
+        """Every file of the data set with its SHA-256 sum."""
+        return {file: sums()[file] for file in (*self.graph_files(), *self.split_files())}
+
+
+@cache
+def catalogue() -> dict[str, DatasetRow]:
+    """All data sets by name, in the order of the catalogue file."""
+    stored = read_toml(_HERE / "catalogue.toml")["datasets"]
+    return {name: DatasetRow(name=name, **fields) for name, fields in stored.items()}
+
+
+def row(name: str) -> DatasetRow:
+    """The data set called ``name``.
+
+    Raises:
+        InputError: There is none; offers the nearest name.
+
+    Example:
+        >>> row("cora").counts.nodes
+        2708
+    """
+    if name not in catalogue():
+        raise unknown_name("data set", name, catalogue(), see="adagpr data ls")
+    return catalogue()[name]
+
+
+@cache
+def sources() -> dict[str, Source]:
+    """The public homes by name; a home's name is also the first folder of its files."""
+    stored = read_toml(_HERE / "catalogue.toml")["sources"]
+    return {name: Source(**fields) for name, fields in stored.items()}
+
+
+def source_of(file: str) -> tuple[Source, str]:
+    """The home of a file, and the file's path there below the home's folder."""
+    home, _, path = file.partition("/")
+    return sources()[home], path
+
+
+@cache
+def sums() -> dict[str, str]:
+    """SHA-256 sum of every file, by its path in the data folder."""
+    lines = (_HERE / "SHA256SUMS").read_text(encoding="ascii").splitlines()
+    return {file: total for total, file in (line.split(maxsplit=1) for line in lines)}

@@ -1,0 +1,210 @@
+"""Where the files of a data set are, and how they get there.
+
+The data folder is the one that the caller names, else the one of ``ADAGPR_DATA``, else the user's cache. Only the cache
+is filled without being asked. No byte of a file is looked at before its SHA-256 sum has matched the pinned one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote, urlsplit
+
+from adagpr.data.catalogue import DatasetRow, row, source_of, sums
+from adagpr.errors import InputError, StorageError
+from adagpr.files import make_folder, sha256_file, write_atomically
+
+__all__ = ["FileStatus", "Progress", "data_root", "fetch", "open_file", "presence", "verify"]
+
+Progress = Callable[[str, int, int | None], None]
+"""Called with a file, the bytes received so far, and their total if the server says it."""
+
+Presence = Literal["built in", "present", "partly", "missing"]
+
+TIMEOUT = 30.0
+MAX_BYTES = 64 * 2**20
+_CHUNK = 64 * 2**10
+
+
+@dataclass(frozen=True)
+class FileStatus:
+    """What `verify` found out about one file."""
+
+    dataset: str
+    file: str
+    status: Literal["ok", "missing", "altered"]
+
+
+def data_root(root: Path | str | None = None) -> Path:
+    """The data folder: ``root`` if given, else ``ADAGPR_DATA`` if set, else the user's cache."""
+    named = root or os.environ.get("ADAGPR_DATA")
+    if named:
+        return Path(named).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "adagpr"
+
+
+def open_file(
+    dataset: DatasetRow, file: str, root: Path | str | None = None, progress: Progress | None = None
+) -> bytes:
+    """The bytes of one file of a data set, with their sum checked.
+
+    A file that the user's cache lacks is downloaded into it; a folder that the caller or ``ADAGPR_DATA`` names is only
+    read.
+
+    Args:
+        dataset: Row of the catalogue.
+        file: Path in the data folder.
+        root: The data folder; see `data_root`.
+        progress: Told of a download.
+
+    Raises:
+        InputError: The file is missing and cannot be had, or is not the pinned one.
+    """
+    folder = data_root(root)
+    path = folder / file
+    if not path.is_file():
+        if root or os.environ.get("ADAGPR_DATA"):
+            command = _command(dataset.name, root)
+            raise InputError(f"Data set {dataset.name}: {file} is missing in {folder}. Get it with: {command}")
+        _download(dataset.name, file, path, None, progress)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise StorageError(f"Cannot read {path}: {error.strerror}.") from error
+    found = hashlib.sha256(content).hexdigest()
+    if found != sums()[file]:
+        raise _altered(dataset.name, path, file, found, root)
+    return content
+
+
+def fetch(
+    names: Iterable[str],
+    root: Path | str | None = None,
+    base_url: str | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> list[Path]:
+    """Downloads what is missing of some data sets.
+
+    Args:
+        names: Data sets; those that need no file are passed over.
+        root: The data folder; see `data_root`.
+        base_url: An http or https address laid out like the data folder, instead of the public homes.
+        force: Whether files that are there are downloaded again.
+        progress: Told of each download.
+
+    Returns:
+        The files that were downloaded.
+
+    Raises:
+        InputError: A name is unknown, a file that is there is altered (and ``force`` is not set), or a file cannot be
+            had. Files that came before it stay; none is left half written.
+    """
+    if base_url is not None and (urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).netloc):
+        raise InputError(f"fetch: the address must start with http:// or https://, got '{base_url}'.")
+    rows = [row(name) for name in names]
+    folder = data_root(root)
+    downloaded: list[Path] = []
+    for dataset in rows:
+        for file, total in dataset.files().items():
+            path = folder / file
+            if path in downloaded:
+                continue
+            if path.is_file() and not force:
+                found = sha256_file(path)
+                if found != total:
+                    raise _altered(dataset.name, path, file, found, root)
+                continue
+            _download(dataset.name, file, path, base_url, progress)
+            downloaded.append(path)
+    return downloaded
+
+
+def verify(names: Iterable[str], root: Path | str | None = None) -> list[FileStatus]:
+    """Compares every file of some data sets with its sum; downloads nothing."""
+    folder = data_root(root)
+    return [
+        FileStatus(dataset.name, file, _status(folder / file, total))
+        for dataset in [row(name) for name in names]
+        for file, total in dataset.files().items()
+    ]
+
+
+def presence(dataset: DatasetRow, root: Path | str | None = None) -> Presence:
+    """Whether the files of a data set are there, without reading them."""
+    found = [(data_root(root) / file).is_file() for file in dataset.files()]
+    if not found:
+        return "built in"
+    return "present" if all(found) else "partly" if any(found) else "missing"
+
+
+def _status(path: Path, total: str) -> Literal["ok", "missing", "altered"]:
+    if not path.is_file():
+        return "missing"
+    return "ok" if sha256_file(path) == total else "altered"
+
+
+def _altered(name: str, path: Path, file: str, found: str, root: Path | str | None) -> InputError:
+    return InputError(
+        f"Data set {name}: {path} is not the expected file: its SHA-256 sum is {found[:12]}..., not "
+        f"{sums()[file][:12]}.... Replace it with: {_command(name, root)} --force"
+    )
+
+
+def _command(name: str, root: Path | str | None) -> str:
+    """How to download a data set into the folder that was asked for."""
+    return f"adagpr data fetch {name}" + (f" --data-root {root}" if root else "")
+
+
+def _download(name: str, file: str, path: Path, base_url: str | None, progress: Progress | None) -> None:
+    """Receives one file, checks its sum and only then puts it in place."""
+    if base_url is None:
+        home, rest = source_of(file)
+        url = home.url(rest)
+    else:
+        url = f"{base_url.rstrip('/')}/{quote(file)}"
+    make_folder(path.parent)
+    try:
+        content = _receive(url, file, progress)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", None) or str(error) or type(error).__name__
+        raise InputError(
+            f"Data set {name}: {file} is missing, and {urlsplit(url).netloc} gave none ({reason}). With a network, "
+            f"run: adagpr data fetch {name}. Without one, name a folder that has the files: ADAGPR_DATA or --data-root."
+        ) from error
+    found = hashlib.sha256(content).hexdigest()
+    if found != sums()[file]:
+        raise InputError(
+            f"Data set {name}: what {url} sent is not the expected file: its SHA-256 sum is {found[:12]}..., not "
+            f"{sums()[file][:12]}.... Nothing was kept."
+        )
+
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(content)
+
+    write_atomically(path, write)
+
+
+def _receive(url: str, file: str, progress: Progress | None) -> bytes:
+    """The whole body behind an http or https address."""
+    with urllib.request.urlopen(url, timeout=TIMEOUT) as response:  # noqa: S310 - callers admit http and https only
+        stated = response.headers.get("Content-Length")
+        total = int(stated) if stated and stated.isdigit() else None
+        content = bytearray()
+        while chunk := response.read(_CHUNK):
+            content += chunk
+            if len(content) > MAX_BYTES:
+                raise ValueError(f"more than {MAX_BYTES} bytes")
+            if progress is not None:
+                progress(file, len(content), total)
+        if total is not None and len(content) != total:
+            raise ValueError(f"the connection ended after {len(content)} of {total} bytes")
+        return bytes(content)

@@ -1,0 +1,185 @@
+"""`load`: a data set by name, or a user's own file, as a graph and its splits.
+
+The reader of a data set is imported when it is asked for, so that naming this function costs nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adagpr.data.catalogue import DatasetRow, row
+from adagpr.data.csbm import csbm
+from adagpr.data.fetch import Progress, open_file
+from adagpr.errors import InputError, unknown_name
+
+if TYPE_CHECKING:
+    from adagpr.graph import Graph, Split
+
+__all__ = ["load"]
+
+_CSBM_OPTIONS = [name for name in inspect.signature(csbm).parameters if name != "seed"]
+
+
+def load(
+    name: str | os.PathLike[str],
+    split: str | None = None,
+    *,
+    seed: int = 0,
+    fractions: Sequence[float] = (0.6, 0.2, 0.2),
+    row_normalize: bool | None = None,
+    data_root: Path | str | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> tuple[Graph, list[Split]]:
+    """Loads a data set and its splits.
+
+    Args:
+        name: A name of the catalogue, or the path of an ``.npz`` file (see `adagpr.data.npz` for what it holds).
+        split: ``public``, ``geom-gcn`` (ten splits), ``geom-gcn/3`` (one), ``given``, ``labelled-5``, ``random`` or
+            ``random/7`` (that seed), as far as the data set has it. By default what its protocol uses; for a file the
+            masks it holds, else ``random``.
+        seed: Chooses a random split, and for ``csbm`` also the graph.
+        fractions: Shares of train, val and test in a random split.
+        row_normalize: Whether to divide features by their row sum; rows of zeros stay. By default as the data set's
+            protocol does: yes for the papers' sets, no for ``digits``, ``csbm`` and files.
+        data_root: Folder of the files, by default that of ``ADAGPR_DATA`` or the user's cache.
+        progress: Told of downloads; see `adagpr.data.fetch`.
+        **options: For ``csbm``, the arguments of `adagpr.data.csbm`.
+
+    Returns:
+        The graph, and one split or several.
+
+    Raises:
+        InputError: A name, split or option is unknown, or a file is missing, altered or broken.
+
+    Example:
+        >>> graph, splits = load("digits")
+        >>> graph.num_nodes, splits[0].name
+        (1797, 'labelled-5')
+    """
+    text = os.fspath(name)
+    own_file = text.endswith(".npz")
+    dataset = None if own_file else row(text)
+    _check_options(text, options)
+    if dataset is None:
+        graph, fixed, offered = _own_file(Path(text))
+        kind, number = _wanted(split or offered[0], offered, len(fixed), "adagpr data --help")
+    else:
+        kind, number = _wanted(
+            split or dataset.default_split, dataset.splits, dataset.num_splits, f"adagpr data info {text}"
+        )
+
+        def read(file: str) -> bytes:
+            return open_file(dataset, file, data_root, progress)
+
+        graph, fixed = _READERS[dataset.loader](dataset, read, seed, options)
+        if kind == "geom-gcn":
+            fixed = _fixed_splits(dataset, read, number)
+            number = None
+    normalize = row_normalize if row_normalize is not None else dataset is not None and dataset.row_normalize
+    graph = _finished(graph, normalize, dataset.oddities if dataset else ())
+    if kind == "random":
+        from adagpr.data.splits import random_split
+
+        return graph, [random_split(graph.y, seed if number is None else number, fractions)]
+    return graph, fixed if number is None else [fixed[number]]
+
+
+def _wanted(spec: str, offered: Sequence[str], count: int, see: str) -> tuple[str, int | None]:
+    from adagpr.data.splits import parse_split
+
+    return parse_split(spec, offered, count, see)
+
+
+def _check_options(name: str, options: dict[str, Any]) -> None:
+    """Refuses options that nobody would look at."""
+    if name != "csbm" and options:
+        raise InputError(f"load: {', '.join(options)}: only csbm takes options, and '{name}' is not it.")
+    for option in options:
+        if option not in _CSBM_OPTIONS:
+            raise unknown_name("option of csbm", option, _CSBM_OPTIONS)
+
+
+def _own_file(path: Path) -> tuple[Graph, list[Split], list[str]]:
+    """The graph and splits of a user's file, and the kinds of split that it has."""
+    from adagpr.data.npz import graph_from_npz
+
+    graph, fixed = graph_from_npz(path, str(path), path.stem)
+    return graph, fixed, ["given", "random"] if fixed else ["random"]
+
+
+def _finished(graph: Graph, normalize: bool, notes: tuple[str, ...]) -> Graph:
+    """The graph with its notes and, if asked, features divided by their row sum."""
+    from dataclasses import replace
+
+    import numpy as np
+    import scipy.sparse as sp
+
+    from adagpr.graph import compact_features
+
+    if not normalize:
+        return replace(graph, notes=notes)
+    x = graph.x if isinstance(graph.x, sp.csr_array) else sp.csr_array(graph.x.numpy())
+    if x.nnz and x.data.min() < 0:
+        raise InputError(f"load: row_normalize needs features that are not negative, and '{graph.name}' has some.")
+    x = x.astype(np.float64)
+    totals = x.sum(axis=1)
+    x.data /= np.repeat(np.where(totals > 0, totals, 1.0), np.diff(x.indptr))
+    return replace(graph, x=compact_features(x), notes=notes)
+
+
+Read = Callable[[str], bytes]
+
+
+def _planetoid(dataset: DatasetRow, read: Read, seed: int, options: dict[str, Any]) -> tuple[Graph, list[Split]]:
+    from adagpr.data.planetoid import graph_from_planetoid
+
+    graph, public = graph_from_planetoid(lambda file: read(f"{dataset.source}/{file}"), str(dataset.stem), dataset.name)
+    return graph, [public]
+
+
+def _geom_gcn(dataset: DatasetRow, read: Read, seed: int, options: dict[str, Any]) -> tuple[Graph, list[Split]]:
+    from adagpr.data.geom_gcn import graph_from_text
+
+    edges, nodes = dataset.graph_files()
+    return graph_from_text(read(edges), read(nodes), dataset.name), []
+
+
+def _npz(dataset: DatasetRow, read: Read, seed: int, options: dict[str, Any]) -> tuple[Graph, list[Split]]:
+    from adagpr.data.npz import graph_from_npz
+
+    (file,) = dataset.graph_files()
+    return graph_from_npz(read(file), file, dataset.name, directed=dataset.counts.directed)
+
+
+def _digits(dataset: DatasetRow, read: Read, seed: int, options: dict[str, Any]) -> tuple[Graph, list[Split]]:
+    from adagpr.data.digits import digits, labelled_5
+
+    graph = digits()
+    return graph, [labelled_5(graph.y)]
+
+
+def _csbm(dataset: DatasetRow, read: Read, seed: int, options: dict[str, Any]) -> tuple[Graph, list[Split]]:
+    return csbm(seed=seed, **options), []
+
+
+def _fixed_splits(dataset: DatasetRow, read: Read, number: int | None) -> list[Split]:
+    """All the fixed splits, or the one asked for."""
+    from adagpr.data.geom_gcn import split_from_npz
+
+    files = list(enumerate(dataset.split_files()))
+    wanted = files if number is None else [files[number]]
+    return [split_from_npz(read(file), file, f"geom-gcn/{i}") for i, file in wanted]
+
+
+_READERS: dict[str, Callable[[DatasetRow, Read, int, dict[str, Any]], tuple[Graph, list[Split]]]] = {
+    "planetoid": _planetoid,
+    "geom-gcn": _geom_gcn,
+    "npz": _npz,
+    "digits": _digits,
+    "csbm": _csbm,
+}

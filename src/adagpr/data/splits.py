@@ -1,0 +1,144 @@
+"""Which nodes a model learns from, is chosen on, and is reported on.
+
+Splits by class are drawn from their own random stream, so that the same seed gives the same split whatever else was
+drawn before. A split is asked for by a short text: ``random`` or ``random/7`` (with that seed), ``geom-gcn`` (all ten)
+or ``geom-gcn/3`` (one of them), ``public``, ``given``, ``labelled-5``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adagpr.errors import InputError, unknown_name
+from adagpr.graph import Split
+from adagpr.seeding import stream
+
+__all__ = ["labelled_split", "mask_split", "parse_split", "random_split", "random_splits"]
+
+
+def random_split(y: Tensor, seed: int = 0, fractions: Sequence[float] = (0.6, 0.2, 0.2)) -> Split:
+    """Draws one split class by class.
+
+    Every class gives each part its fraction, rounded; a class of three nodes or more gives each part at least one
+    node. A class of one node trains, and of two one trains and one tests. Nodes without a label are in no part.
+
+    Args:
+        y: Class of each node, -1 where unknown.
+        seed: Chooses the split; not negative.
+        fractions: Shares of train, val and test, each above 0, together at most 1. The rest is left unused.
+
+    Returns:
+        A split named ``random/<seed>``.
+
+    Example:
+        >>> random_split(torch.tensor([0] * 5 + [1] * 5)).name
+        'random/0'
+    """
+    check_seed("random_split", seed)
+    shares = _check_fractions(fractions)
+    generator = stream(seed, "split")
+    labels = y.numpy()
+    parts: list[list[np.ndarray]] = [[], [], []]
+    for label in np.unique(labels[labels >= 0]):
+        members = generator.permutation(np.flatnonzero(labels == label))
+        ends = np.cumsum(_sizes(len(members), shares))
+        for part, chosen in zip(parts, np.split(members, ends)[:3], strict=True):
+            part.append(chosen)
+    if not parts[0]:
+        raise InputError("random_split: every label is missing; there is nothing to split.")
+    train, val, test = (torch.from_numpy(np.sort(np.concatenate(part))) for part in parts)
+    return Split(train, val, test, f"random/{seed}")
+
+
+def random_splits(y: Tensor, num: int, seed: int = 0, fractions: Sequence[float] = (0.6, 0.2, 0.2)) -> list[Split]:
+    """Draws ``num`` splits with the seeds ``seed``, ``seed + 1`` and so on; see `random_split`."""
+    if num < 1:
+        raise InputError(f"random_splits: num must be at least 1, got {num}.")
+    return [random_split(y, seed + i, fractions) for i in range(num)]
+
+
+def labelled_split(y: Tensor, num_per_class: int, num_val: int, seed: int = 0) -> Split:
+    """Draws ``num_per_class`` training nodes a class and ``num_val`` validation nodes; the rest is for the test."""
+    check_seed("labelled_split", seed)
+    generator = stream(seed, "labelled split")
+    labels = y.numpy()
+    order = generator.permutation(np.flatnonzero(labels >= 0))
+    rank = np.zeros(len(labels), dtype=np.int64)
+    for label in np.unique(labels[order]):
+        members = order[labels[order] == label]
+        rank[members] = np.arange(len(members))
+    is_train = rank[order] < num_per_class
+    rest = order[~is_train]
+    train, val, test = (torch.from_numpy(np.sort(part)) for part in (order[is_train], rest[:num_val], rest[num_val:]))
+    return Split(train, val, test, f"labelled-{num_per_class}")
+
+
+def mask_split(train: np.ndarray, val: np.ndarray, test: np.ndarray, name: str) -> Split:
+    """Makes a split of three masks over the nodes."""
+    parts = [torch.from_numpy(np.flatnonzero(mask).astype(np.int64)) for mask in (train, val, test)]
+    return Split(parts[0], parts[1], parts[2], name)
+
+
+def parse_split(spec: str, offered: Iterable[str], count: int, see: str) -> tuple[str, int | None]:
+    """Takes a split's text apart.
+
+    Args:
+        spec: Such as ``geom-gcn/3``.
+        offered: Kinds of split that the data set has.
+        count: How many numbered splits it has, for kinds other than ``random``.
+        see: Command that lists the kinds.
+
+    Returns:
+        The kind, and the number behind the stroke or ``None``.
+
+    Raises:
+        InputError: The data set has no such split.
+    """
+    kinds = list(offered)
+    kind, stroke, number = spec.partition("/")
+    if kind not in kinds or (stroke and kind not in ("random", "geom-gcn", "given")):
+        raise unknown_name("split", spec, kinds, see=see)
+    if not stroke:
+        return kind, None
+    if not (number.isascii() and number.isdigit()):
+        raise InputError(f"Split '{spec}': what follows the stroke must be a whole number, got '{number}'.")
+    if kind != "random" and int(number) >= count:
+        raise InputError(f"Split '{spec}': the data set's splits are {kind}/0 to {kind}/{count - 1}.")
+    return kind, int(number)
+
+
+def check_seed(who: str, seed: int) -> None:
+    """Raises an `InputError` unless ``seed`` is a whole number from 0 up."""
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise InputError(f"{who}: seed must be a whole number from 0 up, got {seed!r}.")
+
+
+def _check_fractions(fractions: Sequence[float]) -> np.ndarray:
+    """The fractions as an array, once they are known to be fit for use."""
+    try:
+        shares = np.asarray(fractions, dtype=np.float64)
+    except (TypeError, ValueError):
+        shares = np.empty(0)
+    if shares.shape != (3,) or not (shares > 0).all() or not shares.sum() <= 1 + 1e-9:
+        raise InputError(
+            "random_split: fractions must be three numbers above 0 that sum to at most 1 (train, val, test), "
+            f"got {tuple(fractions) if isinstance(fractions, Sequence) else fractions!r}."
+        )
+    return shares
+
+
+def _sizes(count: int, shares: np.ndarray) -> np.ndarray:
+    """How many of a class's ``count`` nodes go to train, val and test."""
+    if count < 3:
+        return np.array([[0, 0, 0], [1, 0, 0], [1, 0, 1]][count])
+    bounds = np.floor(np.cumsum(shares) * count + 0.5 + 1e-9).astype(np.int64)
+    sizes = np.diff(bounds, prepend=0)
+    for part in np.flatnonzero(sizes == 0):
+        sizes[part] = 1
+        if sizes.sum() > count:
+            sizes[np.argmax(sizes)] -= 1
+    return sizes

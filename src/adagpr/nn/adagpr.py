@@ -1,0 +1,120 @@
+r"""AdaGPR (Wimalawarne and Suzuki, 2021): a deep residual graph network with its own PageRank at every layer.
+
+.. math:: H_0 = \mathrm{relu}(X W_{in} + b), \quad H_l = \mathrm{relu}(\mathrm{conv}_l(H_{l-1}, H_0)), \quad
+          Z = H_L W_{out} + b
+
+with `AdaGPRConv` as ``conv``. Dropout of one rate stands before the input map, before every layer and before the output
+map; :math:`H_0` enters the layers undropped. Where the paper's print and its authors' code differ (shape of the last
+weight, sign of the simplex) the code holds, because only it is consistent.
+
+Coefficients fixed at hop 1 give GCNII, at hop 0 a residual network without a graph, equal ones the paper's ablation.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from adagpr.arguments import Count, Fraction, Positive, Rate, checked
+from adagpr.errors import InputError
+from adagpr.nn.adagpr_conv import AdaGPRConv, ProjectionName, WeightMaps
+from adagpr.nn.linear import Linear
+from adagpr.nn.model import Model
+from adagpr.ops import Features, Operator, projection
+
+__all__ = ["AdaGPR"]
+
+T = TypeVar("T", int, float)
+
+
+class AdaGPR(Model):
+    """The paper's network.
+
+    Args:
+        in_channels: Number of features.
+        hidden_channels: Width of the hidden layers.
+        out_channels: Number of classes.
+        num_layers: Number of graph layers between the input and the output map.
+        num_coeffs: Hops of each layer, hop 0 included; one number, or one a layer.
+        alpha: Share of the first hidden matrix in every layer; one number, or one a layer.
+        theta: The paper's lambda: how strongly layers differ from the identity, less with depth.
+        dropout: Probability of dropping an element.
+        projection: How coefficients come from scores; see `adagpr.ops.PROJECTIONS`.
+        fixed_coeffs: With ``projection="fixed"``: the coefficients of every layer, by default equal ones.
+        weight_maps: ``"shared"``, or one of the two forms of GCNII*.
+
+    Example:
+        >>> model = AdaGPR(in_channels=8, hidden_channels=16, out_channels=3, num_layers=2, num_coeffs=3)
+        >>> model.coefficients().shape
+        torch.Size([2, 3])
+    """
+
+    name = "adagpr"
+
+    @checked
+    def __init__(
+        self,
+        in_channels: Count,
+        hidden_channels: Count,
+        out_channels: Count,
+        num_layers: Count = 8,
+        num_coeffs: Count | list[Count] = 4,
+        alpha: Fraction | list[Fraction] = 0.1,
+        theta: Positive = 0.5,
+        dropout: Rate = 0.5,
+        projection: ProjectionName = "exp-sparsemax",
+        fixed_coeffs: list[float] | None = None,
+        weight_maps: WeightMaps = "shared",
+    ) -> None:
+        super().__init__(dropout)
+        hops = _per_layer("num_coeffs", num_coeffs, num_layers)
+        shares = _per_layer("alpha", alpha, num_layers)
+        self.projection = projection
+        self.lin_in = Linear(in_channels, hidden_channels)
+        self.convs = nn.ModuleList(
+            AdaGPRConv(hidden_channels, hops[i], shares[i], theta, i + 1, projection, fixed_coeffs, weight_maps)
+            for i in range(num_layers)
+        )
+        self.lin_out = Linear(hidden_channels, out_channels)
+
+    def forward(self, x: Features, structure: Operator) -> Tensor:
+        """Logits of all nodes; ``structure`` is the graph's operator."""
+        h_0 = self.lin_in(self.drop_features(x)).relu()
+        h = h_0
+        for conv, coeffs in zip(self.convs, self._coeffs(), strict=True):
+            h = conv(self.drop(h), h_0, structure, coeffs).relu_()
+        logits: Tensor = self.lin_out(self.drop(h))
+        return logits
+
+    def _coeffs(self) -> list[Tensor]:
+        """The coefficients of all layers, through one projection where all layers have as many."""
+        scores: list[Tensor] = [conv.scores for conv in self._layers() if conv.scores is not None]
+        if len({len(item) for item in scores}) != 1:
+            return [conv.coeffs() for conv in self._layers()]
+        return list(projection(self.projection).function(torch.stack(scores)).unbind())
+
+    def _layers(self) -> list[AdaGPRConv]:
+        return [conv for conv in self.convs if isinstance(conv, AdaGPRConv)]
+
+    def coefficients(self) -> Tensor:
+        """The weight of each hop in each layer; layers with fewer hops than others end in zeros."""
+        with torch.no_grad():
+            return nn.utils.rnn.pad_sequence(self._coeffs(), batch_first=True)
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """``convs``: the layers' weights; ``linears``: both outer maps; ``coeffs``: the scores, where learned."""
+        groups = {
+            "convs": [conv.weight for conv in self._layers()],
+            "linears": [*self.lin_in.parameters(), *self.lin_out.parameters()],
+            "coeffs": [conv.scores for conv in self._layers() if conv.scores is not None],
+        }
+        return {name: group for name, group in groups.items() if group}
+
+
+def _per_layer(name: str, value: T | list[T], num_layers: int) -> list[T]:
+    values = value if isinstance(value, list) else [value] * num_layers
+    if len(values) != num_layers:
+        raise InputError(f"AdaGPR: {name} must be one value or {num_layers}, one a layer, got {len(values)}.")
+    return values

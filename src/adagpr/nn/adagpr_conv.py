@@ -1,0 +1,149 @@
+r"""The layer of AdaGPR (Wimalawarne and Suzuki, 2021): GCNII's residual layer around a learned generalized PageRank.
+
+.. math::
+    S = (1 - \alpha) \sum_{k=0}^{K-1} \mu_k \tilde A^k H + \alpha H_0, \qquad
+    H' = (1 - \beta) S + \beta S W, \qquad \mu = g(v), \quad \beta = \log(\theta / \mathrm{layer} + 1)
+
+``theta`` is the paper's lambda. GCNII* (Chen et al., 2020) gives the two parts of ``S`` weights of their own, the rest
+staying as above. Its two published forms are both here: ``separate`` is the authors' code, :math:`\beta [GH | H_0] W`
+with ``G`` the PageRank and no scaling; ``separate-scaled`` is torch_geometric's, whose halves carry
+:math:`1 - \alpha` and :math:`\alpha`. The activation is left to the model, as in torch_geometric's layers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from adagpr.arguments import Count, Fraction, Positive, checked
+from adagpr.errors import InputError
+from adagpr.ops import Operator, gpr_propagate, projection
+
+__all__ = ["AdaGPRConv", "ProjectionName", "WeightMaps", "residual_map"]
+
+ProjectionName = Literal["exp-sparsemax", "sparsemax", "entmax-1.5", "softmax", "exp-sum", "sphericalmax", "fixed"]
+WeightMaps = Literal["shared", "separate", "separate-scaled"]
+
+
+def residual_map(
+    propagated: Tensor, x_0: Tensor, weight: Tensor, alpha: float, beta: float, weight_maps: WeightMaps
+) -> Tensor:
+    """The layer after propagation; ``propagated`` already carries the factor ``1 - alpha``.
+
+    Args:
+        propagated: ``(1 - alpha) G h``.
+        x_0: Output of the network's input map.
+        weight: ``W``, with twice as many rows unless ``weight_maps`` is ``"shared"``.
+        alpha: Share of ``x_0``.
+        beta: Share of the weight map; the identity has the rest.
+        weight_maps: Which of the three forms.
+    """
+    support = torch.add(propagated, x_0, alpha=alpha)
+    if weight_maps == "shared":
+        return torch.addmm(support, support, weight, beta=1 - beta, alpha=beta)
+    # Without scaling the graph's half is G h itself; alpha = 1 has no graph part to undo.
+    scale, scale_0 = (1.0, alpha) if weight_maps == "separate-scaled" else (1 / (1 - alpha), 1.0)
+    upper, lower = weight.chunk(2)
+    mapped = torch.addmm(support, propagated, upper, beta=1 - beta, alpha=beta * scale)
+    return torch.addmm(mapped, x_0, lower, alpha=beta * scale_0)
+
+
+class AdaGPRConv(nn.Module):
+    r"""A residual graph convolution that learns how much of each hop to use.
+
+    Time is ``num_coeffs - 1`` sparse products and one ``channels x channels`` product; memory does not grow with
+    ``num_coeffs``.
+
+    Args:
+        channels: Width of input and output.
+        num_coeffs: Number of hops :math:`K`, hop 0 (the node itself) included.
+        alpha: Share of the network's first hidden matrix in every layer, in [0, 1].
+        theta: The paper's lambda; ``None`` for :math:`\beta = 1`, a plain weight map.
+        layer: Depth of this layer, counted from 1.
+        projection: How the coefficients come from their scores ``v``; ``"fixed"`` learns none.
+        fixed_coeffs: With ``"fixed"``: the coefficients, by default equal ones.
+        weight_maps: ``"shared"``, or one of the two forms of GCNII*.
+
+    Example:
+        >>> import adagpr
+        >>> graph, _ = adagpr.load("digits")
+        >>> conv = AdaGPRConv(channels=64, num_coeffs=3, alpha=0.1, theta=0.5, layer=1)
+        >>> conv(graph.x, graph.x, adagpr.operator(graph)).shape
+        torch.Size([1797, 64])
+    """
+
+    arguments: dict[str, Any]
+
+    @checked
+    def __init__(
+        self,
+        channels: Count,
+        num_coeffs: Count,
+        alpha: Fraction,
+        theta: Positive | None = None,
+        layer: Count = 1,
+        projection: ProjectionName = "exp-sparsemax",
+        fixed_coeffs: list[float] | None = None,
+        weight_maps: WeightMaps = "shared",
+    ) -> None:
+        super().__init__()
+        if alpha == 1.0 and weight_maps == "separate":
+            raise InputError("AdaGPRConv: alpha must be below 1 with weight_maps 'separate'.")
+        self.channels = channels
+        self.num_coeffs = num_coeffs
+        self.alpha = alpha
+        self.beta = 1.0 if theta is None else math.log(theta / layer + 1)
+        self.projection = projection
+        self.weight_maps: WeightMaps = weight_maps
+        self.weight = nn.Parameter(torch.empty(channels if weight_maps == "shared" else 2 * channels, channels))
+        self.scores: nn.Parameter | None = None
+        if projection == "fixed":
+            self.register_buffer("given", _fixed(fixed_coeffs, num_coeffs), persistent=False)
+        elif fixed_coeffs is not None:
+            raise InputError(f"AdaGPRConv: fixed_coeffs needs projection 'fixed', got {projection!r}.")
+        else:
+            self.scores = nn.Parameter(torch.empty(num_coeffs))
+        self.reset_parameters()
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draws weights uniform in ``+-1/sqrt(channels)`` and scores in ``+-1/sqrt(num_coeffs)``."""
+        bound = 1 / math.sqrt(self.channels)
+        nn.init.uniform_(self.weight, -bound, bound, generator=generator)
+        if self.scores is not None:
+            bound = 1 / math.sqrt(self.num_coeffs)
+            nn.init.uniform_(self.scores, -bound, bound, generator=generator)
+
+    def coeffs(self) -> Tensor:
+        """The coefficients, differentiable with respect to the scores."""
+        if self.scores is None:
+            return self.get_buffer("given")
+        return projection(self.projection).function(self.scores)
+
+    def forward(self, x: Tensor, x_0: Tensor, operator: Operator, coeffs: Tensor | None = None) -> Tensor:
+        """Computes the layer without activation.
+
+        Args:
+            x: Hidden matrix of the layer before, ``[nodes, channels]``.
+            x_0: Output of the network's input map, same shape.
+            operator: The graph's operator.
+            coeffs: The coefficients where the caller has computed them already, else from this layer's scores.
+        """
+        mu = self.coeffs() if coeffs is None else coeffs
+        skip_tail = projection(self.projection).is_sparse
+        propagated = gpr_propagate(x, mu * (1 - self.alpha), operator, skip_tail=skip_tail)
+        return residual_map(propagated, x_0, self.weight, self.alpha, self.beta, self.weight_maps)
+
+    def extra_repr(self) -> str:
+        """Arguments, for printing."""
+        return f"{self.channels}, {self.num_coeffs}, alpha={self.alpha}, beta={self.beta:.4f}, {self.projection}"
+
+
+def _fixed(values: list[float] | None, num_coeffs: int) -> Tensor:
+    if values is None:
+        return torch.full((num_coeffs,), 1 / num_coeffs)
+    if len(values) != num_coeffs:
+        raise InputError(f"AdaGPRConv: fixed_coeffs must hold num_coeffs = {num_coeffs} values, got {len(values)}.")
+    return torch.tensor(values)

@@ -1,0 +1,59 @@
+"""GCNII (Chen et al., 2020): AdaGPR whose coefficients are fixed at hop 1, with nothing to learn about hops.
+
+``weight_maps="separate"`` is GCNII* as its authors' code computes it, ``"separate-scaled"`` as torch_geometric does.
+"""
+
+from __future__ import annotations
+
+from adagpr.arguments import Count, Fraction, Positive, Rate, checked
+from adagpr.nn.adagpr import AdaGPR
+from adagpr.nn.adagpr_conv import WeightMaps
+
+__all__ = ["GCNII"]
+
+
+class GCNII(AdaGPR):
+    """Deep residual graph network with one hop a layer.
+
+    Args:
+        in_channels: Number of features.
+        hidden_channels: Width of the hidden layers.
+        out_channels: Number of classes.
+        num_layers: Number of graph layers.
+        alpha: Share of the first hidden matrix in every layer; one number, or one a layer.
+        theta: The paper's lambda.
+        dropout: Probability of dropping an element.
+        weight_maps: ``"shared"``, or one of the two forms of GCNII*.
+
+    Example:
+        >>> GCNII(8, 16, 3, num_layers=2).coefficients().tolist()
+        [[0.0, 1.0], [0.0, 1.0]]
+    """
+
+    name = "gcnii"
+
+    @checked
+    def __init__(
+        self,
+        in_channels: Count,
+        hidden_channels: Count,
+        out_channels: Count,
+        num_layers: Count = 8,
+        alpha: Fraction | list[Fraction] = 0.1,
+        theta: Positive = 0.5,
+        dropout: Rate = 0.5,
+        weight_maps: WeightMaps = "shared",
+    ) -> None:
+        super().__init__(
+            in_channels,
+            hidden_channels,
+            out_channels,
+            num_layers,
+            num_coeffs=2,
+            alpha=alpha,
+            theta=theta,
+            dropout=dropout,
+            projection="fixed",
+            fixed_coeffs=[0.0, 1.0],
+            weight_maps=weight_maps,
+        )

@@ -1,0 +1,53 @@
+"""A multilayer perceptron: what the features say without a graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from adagpr.arguments import Count, Rate, checked
+from adagpr.nn.linear import Linear
+from adagpr.nn.model import Model
+from adagpr.ops import Features
+
+__all__ = ["MLP"]
+
+
+class MLP(Model):
+    """Linear maps with relu between them and dropout before each.
+
+    Args:
+        in_channels: Number of features.
+        hidden_channels: Width of the hidden layers.
+        out_channels: Number of classes.
+        num_layers: Number of linear maps; 1 is logistic regression.
+        dropout: Probability of dropping an element.
+    """
+
+    name = "mlp"
+
+    @checked
+    def __init__(
+        self,
+        in_channels: Count,
+        hidden_channels: Count,
+        out_channels: Count,
+        num_layers: Count = 2,
+        dropout: Rate = 0.5,
+    ) -> None:
+        super().__init__(dropout)
+        widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
+        self.linears = nn.ModuleList(Linear(widths[i], widths[i + 1]) for i in range(num_layers))
+
+    def forward(self, x: Features, structure: Any = None) -> Tensor:
+        """Logits of all nodes; ``structure`` is not used."""
+        first, *rest = self.linears
+        h: Tensor = first(self.drop_features(x))
+        for linear in rest:
+            h = linear(self.drop(h.relu()))
+        return h
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """``linears``: everything."""
+        return {"linears": list(self.parameters())}

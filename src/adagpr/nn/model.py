@@ -1,0 +1,83 @@
+"""What every model is: logits from features and structure, named parameter groups, seeded randomness."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from adagpr import seeding
+from adagpr.graph import Graph
+from adagpr.ops import Features, Operator, SparseFeatures, dropout
+
+__all__ = ["Model"]
+
+
+class Model(nn.Module):
+    """Base of all models of the registry.
+
+    A model is rebuilt by ``name``, ``arguments`` and ``state_dict()``. Its constructor is marked with
+    `adagpr.arguments.checked`, which fills ``arguments``.
+
+    Attributes:
+        name: The name in the registry.
+        arguments: What the constructor was given, defaults included.
+        dropout: Probability of dropping an element wherever the model drops.
+    """
+
+    name: ClassVar[str]
+    arguments: dict[str, Any]
+    dropout: float
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self._generator: np.random.Generator | None = None
+
+    @property
+    def generator(self) -> np.random.Generator:
+        """The stream that dropout draws from; unless `seed` was called it follows torch's global seed."""
+        if self._generator is None:
+            self._generator = seeding.stream(int(torch.randint(2**62, ())), "dropout")
+        return self._generator
+
+    def seed(self, seed: int) -> None:
+        """Draws all parameters anew and restarts dropout, both as ``seed`` says."""
+        self.reset_parameters(seeding.torch_generator(seed, "parameters"))
+        self._generator = seeding.stream(seed, "dropout")
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draws the parameters of every part anew, in the order in which they were made."""
+        for child in self.modules():
+            reset = getattr(child, "reset_parameters", None)
+            if child is not self and reset is not None:
+                reset(generator)
+
+    def prepare(self, graph: Graph, operator: Operator) -> Any:
+        """What `forward` takes as its structure, made once a training; by default the operator."""
+        del graph
+        return operator
+
+    def drop(self, x: Tensor) -> Tensor:
+        """Dropout of a hidden matrix while training."""
+        return dropout(x, self.dropout, self.generator) if self.training and self.dropout > 0 else x
+
+    def drop_features(self, x: Features) -> Features:
+        """Dropout of the input features while training; sparse ones stay sparse."""
+        if not isinstance(x, SparseFeatures):
+            return self.drop(x)
+        return x.dropped(self.dropout, self.generator) if self.training and self.dropout > 0 else x
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """The parameters by the name of the group whose decay they share."""
+        raise NotImplementedError(f"{type(self).__name__} does not name its parameter groups")
+
+    def coefficients(self) -> Tensor | None:
+        """The weight of each hop in each layer, ``[num_layers, num_coeffs]``, where the model has such weights."""
+        return None
+
+    def forward(self, x: Features, structure: Any) -> Tensor:
+        """Logits of all nodes."""
+        raise NotImplementedError(f"{type(self).__name__} has no forward pass")

@@ -1,0 +1,46 @@
+"""The models by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from adagpr.arguments import check_call, signature_fields
+from adagpr.errors import unknown_name
+from adagpr.nn.adagpr import AdaGPR
+from adagpr.nn.gcnii import GCNII
+from adagpr.nn.mlp import MLP
+from adagpr.nn.model import Model
+
+__all__ = ["MODELS", "build", "model_class", "model_options"]
+
+MODELS: dict[str, type[Model]] = {model.name: model for model in (AdaGPR, GCNII, MLP)}
+
+_FROM_DATA = ("in_channels", "out_channels")
+
+
+def model_class(name: str) -> type[Model]:
+    """The class of the model with that name."""
+    if name not in MODELS:
+        raise unknown_name("model", name, MODELS)
+    return MODELS[name]
+
+
+def model_options(name: str) -> list[str]:
+    """The arguments of a model that a user chooses; the data set the others."""
+    fields = signature_fields(_unwrapped(model_class(name))).model_fields
+    return [key for key in fields if key not in _FROM_DATA]
+
+
+def build(name: str, arguments: Mapping[str, Any]) -> Model:
+    """Makes a model from its name and arguments, to be seeded or given a state; torch's random state does not move."""
+    model = model_class(name)
+    values = check_call(model.__name__, _unwrapped(model), arguments)
+    with torch.random.fork_rng(devices=[]):
+        return model(**values)
+
+
+def _unwrapped(model: type[Model]) -> Any:
+    return model.__init__.__wrapped__  # type: ignore[attr-defined]

@@ -1,0 +1,22 @@
+"""Pure tensor maths: operators, propagation, projections, sparse features, dropout."""
+
+from adagpr.ops.dropout import dropout
+from adagpr.ops.operator import Direction, Operator, operator
+from adagpr.ops.propagate import gpr_propagate
+from adagpr.ops.simplex import PROJECTIONS, Projection, projection
+from adagpr.ops.sparse_linear import Features, SparseFeatures, features, linear
+
+__all__ = [
+    "PROJECTIONS",
+    "Direction",
+    "Features",
+    "Operator",
+    "Projection",
+    "SparseFeatures",
+    "dropout",
+    "features",
+    "gpr_propagate",
+    "linear",
+    "operator",
+    "projection",
+]

@@ -1,0 +1,96 @@
+r"""A linear map of sparse features, and their dropout, that never makes them dense.
+
+``y = X W^T + b`` for a CSR matrix ``X`` of constants. Dropout of ``X`` touches only stored values (the others are zero
+either way). The backward pass needs ``X^T g``: the transpose's structure is made once, and each step only reorders the
+dropped values into it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from adagpr.ops.csr import csr_tensor, csr_with_values
+from adagpr.ops.dropout import keep_mask
+
+__all__ = ["Features", "SparseFeatures", "features", "linear"]
+
+
+@dataclass(frozen=True, eq=False)
+class SparseFeatures:
+    """Constant sparse features, their transpose, and where each value of the one stands in the other.
+
+    Attributes:
+        matrix: The features as a torch CSR tensor.
+        transpose: Their transpose, likewise.
+        order: ``transpose.values() == matrix.values()[order]``.
+    """
+
+    matrix: Tensor
+    transpose: Tensor
+    order: Tensor
+
+    @classmethod
+    def from_scipy(cls, matrix: sp.csr_array, dtype: torch.dtype = torch.float32) -> SparseFeatures:
+        """Makes both forms from a SciPy matrix."""
+        numbered = sp.csr_array((np.arange(matrix.nnz), matrix.indices, matrix.indptr), shape=matrix.shape)
+        transposed = sp.csr_array(numbered.T)
+        order = transposed.data.astype(np.int64)
+        transposed = sp.csr_array((matrix.data[order], transposed.indices, transposed.indptr), shape=transposed.shape)
+        return cls(csr_tensor(matrix, dtype), csr_tensor(transposed, dtype), torch.from_numpy(order))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Nodes and features."""
+        return int(self.matrix.shape[0]), int(self.matrix.shape[1])
+
+    def to(self, target: torch.dtype | torch.device | str) -> SparseFeatures:
+        """The same features in another precision or on another device."""
+        order = self.order if isinstance(target, torch.dtype) else self.order.to(target)
+        return SparseFeatures(self.matrix.to(target), self.transpose.to(target), order)
+
+    def dropped(self, rate: float, generator: np.random.Generator) -> SparseFeatures:
+        """The features with each stored value zeroed at ``rate`` and the others scaled up."""
+        values = self.matrix.values()
+        mask, scale = keep_mask((len(values),), rate, generator)
+        kept = torch.mul(values, torch.from_numpy(mask).to(values.device)).mul_(scale)
+        return SparseFeatures(_replaced(self.matrix, kept), _replaced(self.transpose, kept[self.order]), self.order)
+
+
+Features = Tensor | SparseFeatures
+
+
+def features(x: Tensor | sp.csr_array, dtype: torch.dtype = torch.float32) -> Features:
+    """A graph's features as models take them."""
+    return SparseFeatures.from_scipy(x, dtype) if isinstance(x, sp.csr_array) else x.to(dtype)
+
+
+def _replaced(matrix: Tensor, values: Tensor) -> Tensor:
+    return csr_with_values(matrix.crow_indices(), matrix.col_indices(), values, (matrix.shape[0], matrix.shape[1]))
+
+
+class _SparseLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: SparseFeatures, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.x = x
+        return torch.addmm(bias.expand(x.shape[0], -1), x.matrix, weight.t().contiguous())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor]:
+        grad = grad.contiguous()
+        return None, torch.mm(ctx.x.transpose, grad).t(), grad.sum(0)
+
+
+def linear(x: Features, weight: Tensor, bias: Tensor) -> Tensor:
+    """Computes ``x @ weight.T + bias`` for sparse or dense ``x``, with ``weight`` laid out as in `torch.nn.Linear`."""
+    if isinstance(x, SparseFeatures):
+        result: Tensor = _SparseLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+        return result
+    return torch.nn.functional.linear(x, weight, bias)

@@ -1,0 +1,43 @@
+"""What may differ between two equal runs: time, memory, versions, processor."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import resource
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+__all__ = ["describe_machine", "forget_peak_memory", "peak_memory_mb"]
+
+
+def forget_peak_memory() -> None:
+    """Starts the measurement of peak memory anew, where the system can (Linux)."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory_mb() -> float:
+    """Largest resident memory of this process since `forget_peak_memory`, else since it started."""
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+    unit = 1 if platform.system() == "Darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+def describe_machine(seconds: float) -> dict[str, Any]:
+    """The ``machine`` part of a record."""
+    return {
+        "seconds": round(seconds, 3),
+        "peak_memory_mb": round(peak_memory_mb(), 1),
+        "num_cores": os.cpu_count(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "adagpr": version("adagpr"),
+    }

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from adagpr.ops.dropout import dropout, keep_mask
+from adagpr.seeding import stream
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.6, 0.9])
+def test_the_share_of_dropped_elements_is_the_rate(rate: float) -> None:
+    size = 400_000
+    mask, _ = keep_mask((size,), rate, stream(0, "test"))
+    error = abs(1 - mask.mean() - rate)
+    assert error < 4 * np.sqrt(rate * (1 - rate) / size)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.37, 0.6])
+def test_the_scale_undoes_the_exact_probability(rate: float) -> None:
+    _, scale = keep_mask((4,), rate, stream(0, "test"))
+    assert scale == 65536 / (65536 - round(rate * 65536))
+
+
+@pytest.mark.parametrize("lag", [1, 2, 3, 4, 5, 32, 64])
+def test_elements_are_independent_of_their_neighbours(lag: int) -> None:
+    mask = keep_mask((400_000,), 0.5, stream(1, "test"))[0].astype(float) - 0.5
+    correlation = 4 * (mask[lag:] * mask[:-lag]).mean()
+    assert abs(correlation) < 4 / np.sqrt(len(mask))
+
+
+def test_masks_of_successive_calls_are_independent() -> None:
+    generator = stream(2, "test")
+    first, second = (keep_mask((400_000,), 0.5, generator)[0].astype(float) - 0.5 for _ in range(2))
+    assert abs(4 * (first * second).mean()) < 4 / np.sqrt(len(first))
+
+
+def test_the_backward_pass_uses_the_mask_of_the_forward_pass() -> None:
+    x = torch.randn(50, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    out = dropout(x, 0.5, stream(3, "test"))
+    out.sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(out.detach(), x.detach() * x.grad)
+    assert set(x.grad.unique().tolist()) == {0.0, 2.0}
+
+
+def test_equal_streams_give_equal_masks() -> None:
+    x = torch.ones(33, 5)
+    assert torch.equal(dropout(x, 0.3, stream(4, "a")), dropout(x, 0.3, stream(4, "a")))
+    assert not torch.equal(dropout(x, 0.3, stream(4, "a")), dropout(x, 0.3, stream(4, "b")))
+
+
+def test_the_words_are_those_of_every_recorded_number() -> None:
+    mask, _ = keep_mask((12,), 0.5, stream(0, "dropout"))
+    assert mask.tolist() == [0, 1, 0, 0, 0, 1, 1, 0, 0, 1, 0, 0]
+
+
+def test_rate_zero_draws_nothing() -> None:
+    generator = stream(5, "test")
+    x = torch.ones(3)
+    assert dropout(x, 0.0, generator) is x
+    assert generator.random() == stream(5, "test").random()

@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+import torch.nn.functional as F
+
+from adagpr.data import csbm
+from adagpr.errors import AdaGPRError, InputError
+from adagpr.files import read_json, read_toml
+from adagpr.graph import Graph, Split, from_scipy
+from adagpr.nn import build
+from adagpr.ops import features, operator
+from adagpr.training import Epoch, TrainingConfig, fit, load_run
+from adagpr.training.loop import State
+from adagpr.training.several import fit_all, summarise, without_graph
+
+
+def equal_but_for_the_machine(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return json.dumps({**one, "machine": 0}) == json.dumps({**other, "machine": 0})
+
+
+def test_a_run_learns_what_the_features_and_the_graph_say() -> None:
+    graph = csbm(num_nodes=400, num_classes=3, num_features=8, feature_signal=1.0, homophily=0.9, seed=1)
+    order = torch.from_numpy(np.random.default_rng(1).permutation(400))
+    run = fit(graph, Split(order[:60], order[60:160], order[160:]), num_layers=2, hidden_channels=16, max_epochs=150)
+    assert run.test_acc > 0.8
+    assert run.record["result"]["train_acc"] > 0.9
+
+
+def test_equal_seeds_give_equal_records_and_other_seeds_do_not(
+    graph: Graph, split: Split, options: dict[str, Any]
+) -> None:
+    runs = [fit(graph, split, seed=seed, **options) for seed in (1, 1, 2)]
+    assert equal_but_for_the_machine(runs[0].record, runs[1].record)
+    assert runs[0].history.equals(runs[1].history)
+    assert not equal_but_for_the_machine(runs[0].record, runs[2].record)
+
+
+def test_the_caller_s_random_state_and_threads_are_left_alone(
+    graph: Graph, split: Split, options: dict[str, Any]
+) -> None:
+    before = torch.get_rng_state(), torch.get_num_threads()
+    fit(graph, split, num_threads=2, **options)
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1] == torch.get_num_threads()
+
+
+def test_the_folder_holds_the_run_and_nothing_of_its_making(
+    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
+) -> None:
+    run = fit(graph, split, out=tmp_path / "run", checkpoint_seconds=0.0, **options)
+    names = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert names == [
+        ".lock",
+        "config.toml",
+        "history.parquet",
+        "model.safetensors",
+        "predictions.parquet",
+        "record.json",
+    ]
+    again = load_run(tmp_path / "run")
+    assert again.record == run.record == read_json(tmp_path / "run" / "record.json")
+    assert again.history.equals(run.history)
+    assert again.predictions.equals(run.predictions)
+    for name, value in run.model.state_dict().items():
+        assert torch.equal(value, again.model.state_dict()[name])
+
+
+def test_history_has_every_coefficient_of_every_layer(graph: Graph, split: Split, options: dict[str, Any]) -> None:
+    run = fit(graph, split, **options)
+    history = run.history.to_pydict()
+    assert history["epoch"] == list(range(1, 13))
+    best = run.best_epoch - 1
+    ours = [[history[f"coeff_{layer}_{hop}"][best] for hop in range(3)] for layer in (1, 2)]
+    assert ours == run.record["coefficients"]
+    assert history["val_acc"][best] == run.val_acc
+    assert history["val_loss"][best] == pytest.approx(run.record["result"]["val_loss"], rel=1e-6)
+
+
+def test_predictions_name_node_part_label_and_probabilities(
+    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
+) -> None:
+    run = fit(graph, split, out=tmp_path, **options)
+    table = pq.read_table(tmp_path / "predictions.parquet").to_pydict()
+    parts = np.array(table["part"])
+    assert set(np.flatnonzero(parts == "test")) == set(split.test.tolist())
+    correct = np.array(table["prediction"]) == np.array(table["label"])
+    assert correct[parts == "test"].mean() == run.test_acc
+    total = sum(np.array(table[f"p_{name}"]) for name in graph.class_names)
+    np.testing.assert_allclose(total, 1, atol=1e-6)
+
+
+def test_the_best_epoch_is_restored(graph: Graph, split: Split, options: dict[str, Any]) -> None:
+    run = fit(graph, split, **{**options, "max_epochs": 60, "lr": 0.2})
+    losses = run.history["val_loss"].to_pylist()
+    assert run.best_epoch == int(np.argmin(losses)) + 1 < 60
+    logits = run.model(features(graph.x), operator(graph))
+    loss = F.cross_entropy(logits[split.val], graph.y[split.val]).item()
+    assert loss == pytest.approx(min(losses), rel=1e-6)
+
+
+def test_test_labels_change_nothing_but_the_reported_test_figures(
+    graph: Graph, split: Split, options: dict[str, Any]
+) -> None:
+    y = graph.y.clone()
+    y[split.test] = (y[split.test] + 1) % 3
+    other = Graph(graph.x, graph.adj, y, graph.class_names)
+    one, two = fit(graph, split, **options), fit(other, split, **options)
+    assert one.history.equals(two.history)
+    assert one.best_epoch == two.best_epoch
+    assert one.test_acc != two.test_acc
+
+
+@pytest.mark.parametrize("decay", ["adam", "penalty"])
+def test_both_decays_equal_autograd_on_the_written_out_objective(
+    decay: str, graph: Graph, split: Split, options: dict[str, Any]
+) -> None:
+    decays = {"convs": 0.3, "linears": 0.01, "coeffs": 0.2}
+    run = fit(graph, split, decay=decay, weight_decay=decays, dropout=0.0, **{**options, "max_epochs": 3})
+    oracle = build("adagpr", run.model.arguments)
+    oracle.seed(0)
+    optimizer = torch.optim.Adam(oracle.parameters(), lr=0.01)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(oracle(features(graph.x), operator(graph))[split.train], graph.y[split.train])
+        for name, group in oracle.parameter_groups().items():
+            half = 0.5 if decay == "adam" else 1.0
+            loss = loss + half * decays[name] * sum(p.square().sum() for p in group)
+        loss.backward()
+        optimizer.step()
+    assert run.best_epoch == 3
+    for one, other in zip(run.model.parameters(), oracle.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_the_penalty_is_the_sum_over_named_groups(graph: Graph, split: Split, options: dict[str, Any]) -> None:
+    config = TrainingConfig(decay="penalty", weight_decay={"convs": 2.0, "coeffs": 0.5})
+    model = build("adagpr", {"in_channels": 10, "hidden_channels": 8, "out_channels": 3})
+    groups = model.parameter_groups()
+    squares = {name: sum(p.square().sum().item() for p in group) for name, group in groups.items()}
+    expected = 2.0 * squares["convs"] + 0.5 * squares["coeffs"]
+    assert State(model, config).penalty() == pytest.approx(expected, rel=1e-6)
+
+
+def test_several_runs_are_kept_side_by_side_and_summed_up(
+    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
+) -> None:
+    runs = fit_all(graph, [split], seeds=[0, 1], out=tmp_path, **options)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["test-0-seed-0", "test-0-seed-1"]
+    summary = summarise(runs)
+    assert summary["test_acc"] == pytest.approx((runs[0].test_acc + runs[1].test_acc) / 2)
+    assert summary["num_runs"] == 2
+
+
+def test_the_twin_without_the_graph_ignores_every_edge(graph: Graph, split: Split, options: dict[str, Any]) -> None:
+    lonely = Graph(graph.x, graph.adj * 0, graph.y, graph.class_names)
+    twin = without_graph("adagpr", {**options, "weight_decay": {"coeffs": 0.1, "convs": 0.1}})
+    assert fit(graph, split, **twin).test_acc == fit(lonely, split, **twin).test_acc
+    with pytest.raises(InputError, match="'mlp' has no coefficients"):
+        without_graph("mlp", {})
+
+
+def test_a_finished_run_is_read_and_not_repeated(
+    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
+) -> None:
+    fit(graph, split, out=tmp_path, **options)
+    stamp = (tmp_path / "record.json").stat().st_mtime_ns
+    seen: list[int] = []
+    fit(graph, split, out=tmp_path, progress=lambda number, epoch, stopping: seen.append(number), **options)
+    assert seen == []
+    assert (tmp_path / "record.json").stat().st_mtime_ns == stamp
+
+
+def test_the_resolved_configuration_is_saved_whole(
+    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
+) -> None:
+    fit(graph, split, out=tmp_path, **options)
+    config = read_toml(tmp_path / "config.toml")
+    assert config["model"]["projection"] == "exp-sparsemax"
+    assert config["training"]["lr"] == 0.01
+    assert config["data"]["split"] == "test/0"
+    assert config["training"]["num_threads"] == 1
+
+
+def test_divergence_is_one_sentence(graph: Graph, split: Split, options: dict[str, Any]) -> None:
+    with pytest.raises(AdaGPRError, match=r"Training diverged at epoch .* Try a smaller lr"):
+        fit(graph, split, **{**options, "lr": 1e30, "max_epochs": 50})
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"num_layer": 3}, "Unknown key for the model 'adagpr' 'num_layer'. Did you mean 'num_layers'"),
+    ({"num_layers": -1}, "num_layers must be greater than or equal to 1, got -1"),
+    ({"num_layers": 2.5}, "num_layers must be a valid integer"),
+    ({"dropout": 1.0}, "dropout must be less than 1, got 1.0"),
+    ({"lr": 0}, "lr must be greater than 0, got 0"),
+    ({"patience": 0}, "patience must be greater than or equal to 1"),
+    ({"weight_decay": {"conv": 1.0}}, "Unknown parameter group in weight_decay 'conv'. Did you mean 'convs'"),
+    ({"monitor": "test_acc"}, "monitor must be 'val_loss', 'val_objective' or 'val_acc'"),
+    ({"direction": "both"}, "direction must be 'directed' or 'symmetric'"),
+    ({"device": "tpu"}, "device must be 'cpu' or 'cuda', got 'tpu'"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), BAD)
+def test_bad_options_are_refused_and_nothing_is_written(
+    wrong: dict[str, Any], message: str, graph: Graph, split: Split, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        fit(graph, split, out=tmp_path / "run", **wrong)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_split_that_does_not_fit_is_refused(graph: Graph, make_graph: Callable[..., Graph]) -> None:
+    one, two, three = (torch.arange(start, start + 5) for start in (0, 5, 200))
+    with pytest.raises(InputError, match="test names nodes from 200 to 204, but the graph has 120"):
+        fit(graph, Split(one, two, three))
+    with pytest.raises(InputError, match="nodes are in more than one part"):
+        Split(one, one, two)
+    unlabelled = from_scipy(make_graph().adj, make_graph().x, [-1] * 10 + [0, 1] * 10)
+    with pytest.raises(InputError, match="5 train nodes have no label"):
+        fit(unlabelled, Split(one, two + 10, two + 15))
+    with pytest.raises(InputError, match="all of one class"):
+        fit(make_graph(), Split(torch.tensor([0, 3]), torch.tensor([1]), torch.tensor([2])))
+
+
+def test_epochs_add_the_penalty_to_the_validation_objective() -> None:
+    assert Epoch(1.0, 0.5, 2.0, 0.5, 0.25).val_objective == 2.25

@@ -1,0 +1,167 @@
+"""InterruptedHereError training ends as if nothing had happened, and never destroys what it had."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adagpr.errors import InputError, StorageError
+from adagpr.files import folder_lock, read_json
+from adagpr.graph import Graph, Split
+from adagpr.training import fit
+
+COMMAND = [
+    *(sys.executable, "-c"),
+    "import sys; from adagpr.training import fitting; fitting.CHECKPOINT_SECONDS = 0.0\n"
+    "fitting.fit.__kwdefaults__['checkpoint_seconds'] = 0.0\n"
+    "from adagpr.cli.main import main; main()",
+    *("train", "csbm", "--set", "data.num_nodes=200", "--set", "num_layers=3", "--set", "max_epochs=400"),
+    *("--set", "patience=none", "--set", "hidden_channels=8", "--json"),
+]
+
+
+class InterruptedHereError(Exception):
+    pass
+
+
+def stop_after(count: int) -> Any:
+    def progress(number: int, epoch: Any, stopping: Any) -> None:
+        if number >= count:
+            raise InterruptedHereError
+
+    return progress
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    files = {name: (folder / name).read_bytes() for name in ("config.toml", "model.safetensors", "history.parquet")}
+    return {**files, "record": {**read_json(folder / "record.json"), "machine": None}}
+
+
+@pytest.mark.parametrize("count", [1, 7, 19])
+def test_resumed_training_equals_uninterrupted_training_to_the_bit(
+    count: int, graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
+) -> None:
+    options |= {"max_epochs": 20, "decay": "penalty", "monitor": "val_objective"}
+    fit(graph, split, out=tmp_path / "whole", **options)
+    with pytest.raises(InterruptedHereError):
+        fit(graph, split, out=tmp_path / "parts", progress=stop_after(count), checkpoint_seconds=0.0, **options)
+    assert not (tmp_path / "parts" / "record.json").exists()
+    seen: list[int] = []
+    fit(graph, split, out=tmp_path / "parts", progress=lambda number, *_: seen.append(number), **options)
+    assert seen == list(range(count + 1, 21))
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_killed_at_random_moments_the_command_ends_with_the_same_bits(tmp_path: Path) -> None:
+    subprocess.run([*COMMAND, "--out", str(tmp_path / "whole")], check=True, capture_output=True)
+    chance = np.random.default_rng(0)
+    command = [*COMMAND, "--out", str(tmp_path / "killed")]
+    for _ in range(4):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        checkpoint = tmp_path / "killed" / "checkpoint" / "state.safetensors"
+        while process.poll() is None and not checkpoint.exists():
+            time.sleep(0.005)
+        time.sleep(chance.random() * 0.3)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    subprocess.run(command, check=True, capture_output=True)
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+def test_an_interrupt_leaves_one_sentence_and_exit_code_130(tmp_path: Path) -> None:
+    command = [*COMMAND, "--set", "max_epochs=100000", "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "run" / "checkpoint" / "state.safetensors").exists():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    assert process.returncode == 130
+    assert errors == "Stopped. The same command goes on from the last checkpoint.\n"
+
+
+def test_a_checkpoint_of_another_configuration_is_refused_by_key(
+    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(InterruptedHereError):
+        fit(graph, split, out=tmp_path, progress=stop_after(3), checkpoint_seconds=0.0, **options)
+    before = (tmp_path / "checkpoint" / "state.safetensors").read_bytes()
+    with pytest.raises(InputError, match=r"these keys differ: model.alpha, training.lr\."):
+        fit(graph, split, out=tmp_path, lr=0.02, alpha=0.2, **options)
+    assert (tmp_path / "checkpoint" / "state.safetensors").read_bytes() == before
+
+
+def test_other_data_under_the_same_name_is_refused(
+    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
+) -> None:
+    fit(graph, split, out=tmp_path, **options)
+    changed = Graph(graph.x, graph.adj * 2, graph.y, graph.class_names, name=graph.name)
+    with pytest.raises(InputError, match=r"these keys differ: data.graph_sha256"):
+        fit(changed, split, out=tmp_path, **options)
+
+
+def test_a_damaged_checkpoint_is_one_sentence(
+    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(InterruptedHereError):
+        fit(graph, split, out=tmp_path, progress=stop_after(3), checkpoint_seconds=0.0, **options)
+    path = tmp_path / "checkpoint" / "state.safetensors"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(InputError, match=r"is damaged .* Remove its folder to start this run anew"):
+        fit(graph, split, out=tmp_path, **options)
+
+
+def test_two_processes_cannot_train_in_one_folder(
+    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
+) -> None:
+    with folder_lock(tmp_path), pytest.raises(InputError, match="Another process is working in"):
+        fit(graph, split, out=tmp_path, **options)
+
+
+def test_a_disk_that_fills_up_is_one_sentence_and_the_last_checkpoint_survives(
+    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """The history makes every checkpoint longer than the one before; a limit on file size then acts as a full disk."""
+    options |= {"max_epochs": 60}
+    fit(graph, split, out=tmp_path / "whole", **options)
+    with pytest.raises(InterruptedHereError):
+        fit(graph, split, out=tmp_path / "run", progress=stop_after(5), checkpoint_seconds=0.0, **options)
+    checkpoint = tmp_path / "run" / "checkpoint" / "state.safetensors"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (checkpoint.stat().st_size + 500, limits[1]))
+    try:
+        with pytest.raises(StorageError, match=r"Cannot write .*state\.safetensors: File too large\. What was there"):
+            fit(graph, split, out=tmp_path / "run", checkpoint_seconds=0.0, **options)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path.name for path in checkpoint.parent.iterdir()] == ["state.safetensors"]
+    fit(graph, split, out=tmp_path / "run", **options)
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+def test_a_really_full_disk_ends_with_exit_code_1_and_can_be_resumed(tiny_disk: Path, tmp_path: Path) -> None:
+    subprocess.run([*COMMAND, "--out", str(tmp_path / "whole")], check=True, capture_output=True)
+    command = [*COMMAND, "--out", str(tiny_disk / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "the disk is full. What was there before is unchanged." in done.stderr
+    subprocess.run(["mount", "-o", "remount,size=64m", str(tiny_disk)], check=True)
+    subprocess.run(command, check=True, capture_output=True)
+    assert contents(tiny_disk / "run") == contents(tmp_path / "whole")
+
+
+def test_a_folder_that_cannot_be_written_is_refused(
+    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="Cannot write to the folder"):
+        fit(graph, split, out=tmp_path / "file" / "run", **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
