@@ -173,7 +173,7 @@ def test_a_finished_run_is_read_and_not_repeated(
     fit(graph, split, out=tmp_path, **options)
     stamp = (tmp_path / "record.json").stat().st_mtime_ns
     seen: list[int] = []
-    fit(graph, split, out=tmp_path, progress=lambda number, epoch, stopping: seen.append(number), **options)
+    fit(graph, split, out=tmp_path, on_epoch=lambda number, epoch, stopping: seen.append(number), **options)
     assert seen == []
     assert (tmp_path / "record.json").stat().st_mtime_ns == stamp
 

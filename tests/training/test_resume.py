@@ -52,10 +52,10 @@ def test_resumed_training_equals_uninterrupted_training_to_the_bit(
     options |= {"max_epochs": 20, "decay": "penalty", "monitor": "val_objective"}
     fit(graph, split, out=tmp_path / "whole", **options)
     with pytest.raises(InterruptedHereError):
-        fit(graph, split, out=tmp_path / "parts", progress=stop_after(count), checkpoint_seconds=0.0, **options)
+        fit(graph, split, out=tmp_path / "parts", on_epoch=stop_after(count), checkpoint_seconds=0.0, **options)
     assert not (tmp_path / "parts" / "record.json").exists()
     seen: list[int] = []
-    fit(graph, split, out=tmp_path / "parts", progress=lambda number, *_: seen.append(number), **options)
+    fit(graph, split, out=tmp_path / "parts", on_epoch=lambda number, *_: seen.append(number), **options)
     assert seen == list(range(count + 1, 21))
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
@@ -91,7 +91,7 @@ def test_a_checkpoint_of_another_configuration_is_refused_by_key(
     graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
 ) -> None:
     with pytest.raises(InterruptedHereError):
-        fit(graph, split, out=tmp_path, progress=stop_after(3), checkpoint_seconds=0.0, **options)
+        fit(graph, split, out=tmp_path, on_epoch=stop_after(3), checkpoint_seconds=0.0, **options)
     before = (tmp_path / "checkpoint" / "state.safetensors").read_bytes()
     with pytest.raises(InputError, match=r"these keys differ: model.alpha, training.lr\."):
         fit(graph, split, out=tmp_path, lr=0.02, alpha=0.2, **options)
@@ -111,7 +111,7 @@ def test_a_damaged_checkpoint_is_one_sentence(
     graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
 ) -> None:
     with pytest.raises(InterruptedHereError):
-        fit(graph, split, out=tmp_path, progress=stop_after(3), checkpoint_seconds=0.0, **options)
+        fit(graph, split, out=tmp_path, on_epoch=stop_after(3), checkpoint_seconds=0.0, **options)
     path = tmp_path / "checkpoint" / "state.safetensors"
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(InputError, match=r"is damaged .* Remove its folder to start this run anew"):
@@ -132,7 +132,7 @@ def test_a_disk_that_fills_up_is_one_sentence_and_the_last_checkpoint_survives(
     options |= {"max_epochs": 60}
     fit(graph, split, out=tmp_path / "whole", **options)
     with pytest.raises(InterruptedHereError):
-        fit(graph, split, out=tmp_path / "run", progress=stop_after(5), checkpoint_seconds=0.0, **options)
+        fit(graph, split, out=tmp_path / "run", on_epoch=stop_after(5), checkpoint_seconds=0.0, **options)
     checkpoint = tmp_path / "run" / "checkpoint" / "state.safetensors"
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (checkpoint.stat().st_size + 500, limits[1]))

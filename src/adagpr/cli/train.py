@@ -7,12 +7,13 @@ import sys
 import tomllib
 from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adagpr.errors import InputError
+from adagpr.errors import InputError, unknown_name
 from adagpr.files import digest, read_toml
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from adagpr.training import Epoch, Run, Stopping
 
 __all__ = ["parse_settings", "train"]
-
-DEFAULT_DATASET = "digits"
-DEFAULT_MODEL = "adagpr"
 
 
 def train(
@@ -62,17 +60,19 @@ def train(
     from adagpr.training import several
     from adagpr.training.config import resolve
 
-    base = _from_file(config) if config is not None else {}
-    options = {**base.get("options", {}), **parse_settings(settings or [])}
-    data_options = {key.removeprefix("data."): options.pop(key) for key in list(options) if key.startswith("data.")}
+    base = _from_file(config) if config is not None else _Request()
+    options = {**base.options, **parse_settings(settings or [])}
+    data_options = base.data | {
+        key.removeprefix("data."): options.pop(key) for key in list(options) if key.startswith("data.")
+    }
     if device is not None:
         options["device"] = device
-    seeds = seed or [int(options.pop("seed", 0))]
+    seeds = seed or [options.get("seed", 0)]
     options.pop("seed", None)
-    model = model or base.get("model", DEFAULT_MODEL)
-    graph, splits = load(
-        dataset or base.get("dataset", DEFAULT_DATASET), split or base.get("split"), data_root=data_root, **data_options
-    )
+    model = model or base.model
+    graph, splits = load(dataset or base.dataset, split or base.split, data_root=data_root, **data_options)
+    if base.graph_sha256 not in (None, graph.fingerprint) and dataset is None:
+        raise InputError(f"{config} was written for another '{graph.name}': the graph's SHA-256 sum differs.")
     resolved = [resolve(graph, item, model, {**options, "seed": seeds[0]})[1] for item in splits]
     folder = out or Path("runs") / f"{graph.name}-{model}-{digest([resolved, list(seeds)])}"
     twin_options = several.without_graph(model, options) if without_graph else {}
@@ -80,7 +80,7 @@ def train(
     twins: list[Run] = []
     with _progress_bar(len(splits) * len(seeds) * (1 + without_graph), max_epochs) as bar:
         runs = several.fit_all(
-            graph, splits, model, seeds=seeds, out=folder, progress=lambda number: bar(number, ""), **options
+            graph, splits, model, seeds=seeds, out=folder, on_epoch=lambda number: bar(number, ""), **options
         )
         if without_graph:
             twins = several.fit_all(
@@ -89,7 +89,7 @@ def train(
                 model,
                 seeds=seeds,
                 out=folder / "without-graph",
-                progress=lambda number: bar(len(runs) + number, "without the graph"),
+                on_epoch=lambda number: bar(len(runs) + number, "without the graph"),
                 **twin_options,
             )
     if as_json:
@@ -100,15 +100,33 @@ def train(
         show(graph, splits, runs, twins, folder)
 
 
-def _from_file(path: Path) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Request:
+    """What a configuration file asks for."""
+
+    dataset: str = "digits"
+    split: str | None = None
+    model: str = "adagpr"
+    options: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
+    graph_sha256: str | None = None
+
+
+def _from_file(path: Path) -> _Request:
     content = read_toml(path)
-    unknown = set(content) - {"data", "model", "training"}
-    if unknown:
-        raise InputError(f"{path}: unknown tables {', '.join(sorted(unknown))}; known are data, model and training.")
-    data, model = content.get("data", {}), dict(content.get("model", {}))
-    named = {"dataset": data.get("name"), "split": data.get("split"), "model": model.pop("name", None)}
-    found: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
-    return {**found, "options": {**model, **content.get("training", {})}}
+    for table in content:
+        if table not in ("data", "model", "training"):
+            raise InputError(f"{path}: {unknown_name('table', table, ('data', 'model', 'training'))}")
+    data, model = dict(content.get("data", {})), dict(content.get("model", {}))
+    data.pop("split_sha256", None)
+    return _Request(
+        dataset=data.pop("name", _Request.dataset),
+        split=data.pop("split", None),
+        model=model.pop("name", _Request.model),
+        options={**model, **content.get("training", {})},
+        graph_sha256=data.pop("graph_sha256", None),
+        data=data,
+    )
 
 
 def parse_settings(settings: list[str]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from adagpr.training.stopping import Epoch, Stopping
 
 __all__ = ["fit"]
 
-Progress = Callable[[int, Epoch, Stopping], None]
+OnEpoch = Callable[[int, Epoch, Stopping], None]
 
 CHECKPOINT_SECONDS = 5.0
 
@@ -38,7 +38,7 @@ def fit(
     model: str = "adagpr",
     *,
     out: Path | str | None = None,
-    progress: Progress | None = None,
+    on_epoch: OnEpoch | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     **options: Any,
 ) -> Run:
@@ -52,7 +52,7 @@ def fit(
         split: Which nodes to learn from, to choose on and to report.
         model: Name of the model, such as ``"adagpr"``.
         out: Folder of the run; none to keep it in memory only.
-        progress: Called after each epoch with its number, its measurements and the stopping rule.
+        on_epoch: Called after each epoch with its number, its measurements and the stopping rule.
         checkpoint_seconds: Seconds between two checkpoints.
         options: Arguments of the model and fields of `TrainingConfig`, by their names.
 
@@ -79,7 +79,7 @@ def fit(
                 return load_run(folder)
             write_toml(folder / "config.toml", plain)
         stack.enter_context(_threads(config.num_threads or 1))
-        run = _train(graph, split, config, plain, folder, progress or _silent, checkpoint_seconds)
+        run = _train(graph, split, config, plain, folder, on_epoch or _silent, checkpoint_seconds)
         if folder is not None:
             save_run(run, folder)
             shutil.rmtree(folder / "checkpoint", ignore_errors=True)
@@ -118,7 +118,7 @@ def _train(
     config: TrainingConfig,
     plain: dict[str, Any],
     folder: Path | None,
-    progress: Progress,
+    on_epoch: OnEpoch,
     checkpoint_seconds: float,
 ) -> Run:
     forget_peak_memory()
@@ -138,7 +138,7 @@ def _train(
 
     if checkpoint is not None and checkpoint.exists():
         state.restore(*load_tensors(checkpoint))
-    train(state, inputs, config, progress, save, checkpoint_seconds)
+    train(state, inputs, config, on_epoch, save, checkpoint_seconds)
     logits = evaluate(model, inputs).cpu()
     record = {
         "format": 1,

@@ -10,7 +10,7 @@ from typing import Any
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
 from adagpr.nn import model_options
-from adagpr.training.fitting import Progress, fit
+from adagpr.training.fitting import OnEpoch, fit
 from adagpr.training.run import Run
 
 __all__ = ["fit_all", "run_folders", "summarise", "without_graph"]
@@ -30,7 +30,7 @@ def fit_all(
     *,
     seeds: Sequence[int] = (0,),
     out: Path | None = None,
-    progress: Callable[[int], Progress] | None = None,
+    on_epoch: Callable[[int], OnEpoch] | None = None,
     **options: Any,
 ) -> list[Run]:
     """Fits the model on every split with every seed, one after another; complete runs are read instead of repeated.
@@ -41,7 +41,7 @@ def fit_all(
         model: Name of the model.
         seeds: The seeds.
         out: Folder that holds the runs; see `run_folders`.
-        progress: Given the number of a run, from 0, returns what `fit` calls after each epoch.
+        on_epoch: Given the number of a run, from 0, returns what `fit` calls after each epoch.
         options: Passed on to `fit`.
     """
     folders = run_folders(out, splits, seeds)
@@ -49,8 +49,8 @@ def fit_all(
     for split in splits:
         for seed in seeds:
             number = len(runs)
-            report = None if progress is None else progress(number)
-            runs.append(fit(graph, split, model, seed=seed, out=folders[number], progress=report, **options))
+            report = None if on_epoch is None else on_epoch(number)
+            runs.append(fit(graph, split, model, seed=seed, out=folders[number], on_epoch=report, **options))
     return runs
 
 

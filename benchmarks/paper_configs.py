@@ -1,0 +1,82 @@
+"""The paper's configurations, as they are and with one thing changed: the stopping rule, or how coefficients are made.
+
+python benchmarks/paper_configs.py default                # resumes; writes results/paper_configs/default.json
+python benchmarks/paper_configs.py --table                # prints all records side by side
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from adagpr.data import load
+from adagpr.files import make_folder, read_json, read_toml, write_json
+from adagpr.training import Run
+from adagpr.training.several import fit_all, summarise
+
+HERE = Path(__file__).parent
+RECORDS = HERE.parent / "results" / "paper_configs"
+SEEDS = {"cora": range(3), "texas": range(1), "cornell": range(1), "chameleon": range(1), "wisconsin": range(1)}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "paper-stopping": {"patience": 100, "progress": "monitor"},
+    "sparsemax": {"projection": "sparsemax"},
+    "softmax": {"projection": "softmax"},
+    "entmax-1.5": {"projection": "entmax-1.5"},
+    "sphericalmax": {"projection": "sphericalmax"},
+    "uniform": {"projection": "fixed"},
+}
+
+
+def runs_of(dataset: str, variant: str) -> list[Run]:
+    """All runs of one configuration with the variant's change."""
+    config = read_toml(HERE / "configs" / f"{dataset}.toml")
+    options = {key: value for key, value in config["model"].items() if key != "name"}
+    options |= config["training"] | VARIANTS[variant]
+    if variant == "uniform" and isinstance(options["weight_decay"], dict):
+        options["weight_decay"].pop("coeffs")
+    graph, splits = load(config["data"]["name"], config["data"]["split"])
+    out = Path("runs") / "paper-configs" / variant / dataset
+    return fit_all(graph, splits, config["model"]["name"], seeds=SEEDS[dataset], out=out, **options)
+
+
+def row_of(run: Run) -> dict[str, Any]:
+    """What is kept of one run."""
+    result = run.record["result"]
+    assert run.coefficients is not None
+    return {
+        "split": run.record["data"]["split"],
+        "seed": run.record["config"]["training"]["seed"],
+        "test_acc": round(run.test_acc, 4),
+        "val_acc": round(run.val_acc, 4),
+        "val_loss": round(result["val_loss"], 4),
+        "best_epoch": run.best_epoch,
+        "num_epochs": result["num_epochs"],
+        "coefficients": [[round(value, 3) for value in layer] for layer in run.coefficients.tolist()],
+    }
+
+
+def main(words: list[str]) -> None:
+    """Runs the variants named, or prints the table of those recorded."""
+    if words == ["--table"]:
+        for path in sorted(RECORDS.glob("*.json")):
+            record = read_json(path)
+            cells = [
+                f"{name} {100 * item['test_acc']:.2f} (val {100 * item['val_acc']:.2f})"
+                for name, item in record.items()
+            ]
+            print(f"{path.stem:15}", "  ".join(cells))
+        return
+    make_folder(RECORDS)
+    for variant in words:
+        record = {}
+        for dataset in SEEDS:
+            runs = runs_of(dataset, variant)
+            record[dataset] = {**summarise(runs), "change": VARIANTS[variant], "runs": [row_of(run) for run in runs]}
+            print(variant, dataset, {key: round(value, 4) for key, value in summarise(runs).items()}, flush=True)
+        write_json(RECORDS / f"{variant}.json", record)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

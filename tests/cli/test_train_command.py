@@ -1,0 +1,187 @@
+"""``adagpr train`` as a person uses it: a real process, its output, its exit code, its files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adagpr.files import read_json, read_toml
+
+QUICK = ["--set", "max_epochs=5", "--set", "num_layers=2", "--set", "hidden_channels=8"]
+SMALL = ["csbm", "--set", "data.num_nodes=60", *QUICK]
+
+
+def adagpr(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "adagpr", "train", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_without_a_data_set_it_trains_on_the_embedded_digits(tmp_path: Path) -> None:
+    done = adagpr(tmp_path, *QUICK, "--without-graph")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    for text in ("digits: 1797 nodes", "split labelled-5: 50 training", "test accuracy", "without the graph", "hop 3"):
+        assert text in done.stdout
+    folder = tmp_path / done.stdout.split("run folder")[1].strip()
+    assert (folder / "record.json").exists()
+    assert (folder / "without-graph" / "record.json").exists()
+
+
+def test_json_is_the_record_and_nothing_else(tmp_path: Path) -> None:
+    done = adagpr(tmp_path, *SMALL, "--json", "--out", "run", "--seed", "3")
+    printed = json.loads(done.stdout)
+    record = read_json(tmp_path / "run" / "record.json")
+    assert printed["runs"] == [{"folder": "run", **record}]
+    assert printed["test_acc"] == record["result"]["test_acc"]
+    assert record["config"]["training"]["seed"] == 3
+
+
+def test_repeating_the_command_reads_the_finished_run(tmp_path: Path) -> None:
+    first, second = (adagpr(tmp_path, *SMALL, "--json") for _ in range(2))
+    assert first.stdout == second.stdout
+
+
+def test_several_seeds_become_several_runs_with_a_mean(tmp_path: Path) -> None:
+    done = adagpr(tmp_path, *SMALL, "--seed", "0", "--seed", "1", "--out", "both")
+    assert "over 2 runs" in done.stdout
+    names = sorted(path.name for path in (tmp_path / "both").iterdir())
+    assert names == ["random-0-seed-0", "random-0-seed-1"]
+
+
+def test_ten_fixed_splits_become_ten_runs(tmp_path: Path, benchmark_root: Path) -> None:
+    done = adagpr(tmp_path, "texas", *QUICK, "--json")
+    printed = json.loads(done.stdout)
+    assert printed["num_runs"] == 10
+    assert [run["data"]["split"] for run in printed["runs"]] == [f"geom-gcn/{i}" for i in range(10)]
+
+
+def test_a_run_s_own_configuration_repeats_it(tmp_path: Path) -> None:
+    adagpr(tmp_path, "digits", *QUICK, "--set", "weight_decay.convs=0.1", "--out", "one")
+    done = adagpr(tmp_path, "--config", "one/config.toml", "--out", "two")
+    assert done.returncode == 0, done.stderr
+    assert read_toml(tmp_path / "one" / "config.toml") == read_toml(tmp_path / "two" / "config.toml")
+    one, two = (read_json(tmp_path / name / "record.json") for name in ("one", "two"))
+    assert {**one, "machine": 0} == {**two, "machine": 0}
+
+
+def test_flags_win_over_the_file(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(
+        '[data]\nname = "csbm"\nnum_nodes = 60\n[model]\nname = "mlp"\n[training]\nlr = 0.5\n'
+    )
+    done = adagpr(tmp_path, "--config", "a.toml", "--set", "lr=0.25", "--set", "max_epochs=3", "--out", "run")
+    assert done.returncode == 0, done.stderr
+    config = read_toml(tmp_path / "run" / "config.toml")
+    assert (config["model"]["name"], config["training"]["lr"]) == ("mlp", 0.25)
+
+
+BAD: list[tuple[list[str], str]] = [
+    (["coar"], "Unknown data set 'coar'. Did you mean 'cora'? See: adagpr data ls"),
+    (["digits", "--model", "adagrp"], "Unknown model 'adagrp'. Did you mean 'adagpr'?"),
+    (["digits", "--set", "num_layer=2"], "Unknown key for the model 'adagpr' 'num_layer'. Did you mean 'num_layers'?"),
+    (["digits", "--set", "alpha=1.5"], "alpha must be less than or equal to 1, got 1.5"),
+    (["digits", "--set", "num_layers=-2"], "num_layers must be greater than or equal to 1, got -2"),
+    (["digits", "--set", "num_coeffs=2.5"], "num_coeffs must be a valid integer"),
+    (["digits", "--set", "num_layers=two"], "num_layers must be a valid integer"),
+    (["digits", "--set", "lr=nan"], "lr must be"),
+    (["digits", "--set", "alpha"], "--set takes KEY=VALUE, got 'alpha'"),
+    (["digits", "--split", "publik"], "Unknown split 'publik'"),
+    (["digits", "--seed", "-1"], "seed must be greater than or equal to 0, got -1"),
+    (["digits", "--set", "weight_decay.conv=1"], "Unknown parameter group in weight_decay 'conv'"),
+    (["digits", "--set", "monitor=test_acc"], "monitor must be 'val_loss', 'val_objective' or 'val_acc'"),
+    (["digits", "--model", "mlp", "--without-graph"], "The model 'mlp' has no coefficients"),
+    (["digits", "--config", "nowhere.toml"], "Cannot read nowhere.toml"),
+    (["digits", "--device", "tpu"], "device must be 'cpu' or 'cuda', got 'tpu'"),
+    (["digits", "--set", "data.homophily=0.1"], "only csbm takes options"),
+    (["nowhere.npz"], "nowhere.npz: there is no such file"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), BAD, ids=[" ".join(words) for words, _ in BAD])
+def test_a_mistake_is_one_sentence_and_exit_code_2_and_nothing_is_written(
+    words: list[str], message: str, tmp_path: Path
+) -> None:
+    done = adagpr(tmp_path, *words)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("Error: ")
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def own_graph(**changes: Any) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    graph = {
+        "node_features": rng.normal(size=(12, 4)),
+        "node_labels": np.arange(12) % 2,
+        "edges": rng.integers(12, size=(20, 2)),
+        "train_masks": np.arange(12) < 6,
+        "val_masks": (np.arange(12) >= 6) & (np.arange(12) < 9),
+        "test_masks": np.arange(12) >= 9,
+    }
+    return {**graph, **changes}
+
+
+BAD_GRAPHS: list[tuple[dict[str, Any], str]] = [
+    ({"node_features": np.full((12, 4), np.nan)}, "node_features holds values that are NaN or infinite"),
+    ({"node_features": np.full((12, 4), np.inf)}, "node_features holds values that are NaN or infinite"),
+    ({"edges": np.array([[0, 99]])}, "has the target 99, but the nodes are 0 to 11"),
+    ({"node_labels": np.full(12, -1)}, "every label is missing"),
+    ({"node_labels": np.zeros(12, dtype=int)}, "every known label is 0"),
+    ({"test_masks": np.arange(12) >= 8}, "overlap in row 0: node 8 is in more than one part"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD_GRAPHS, ids=[message for _, message in BAD_GRAPHS])
+def test_a_bad_graph_is_one_sentence_and_exit_code_2(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", **own_graph(**changes))
+    done = adagpr(tmp_path, "mine.npz")
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: mine.npz: ")
+    assert message in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.npz"]
+
+
+def test_a_good_graph_of_one_s_own_trains(tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", **own_graph())
+    done = adagpr(tmp_path, "mine.npz", *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert "mine: 12 nodes" in done.stdout
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "pickle"])
+def test_a_damaged_data_file_is_one_sentence_and_nothing_runs(
+    damage: str, tmp_path: Path, benchmark_root: Path
+) -> None:
+    folder = tmp_path / "mirror" / "planetoid"
+    folder.mkdir(parents=True)
+    for path in (benchmark_root / "planetoid").glob("ind.cora.*"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    victim = folder / "ind.cora.x"
+    content = victim.read_bytes()
+    smuggled = b"cos\nsystem\n(S'touch " + str(tmp_path / "ran").encode() + b"'\ntR."
+    victim.write_bytes({"cut": content[:-9], "changed": content[:-1] + b"x", "pickle": smuggled}[damage])
+    done = adagpr(tmp_path, "cora", "--data-root", "mirror", "--out", "run")
+    assert done.returncode == 2
+    assert "ind.cora.x is not the expected file: its SHA-256 sum is" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mirror"]
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    done = adagpr(tmp_path, *SMALL, "--out", "taken/run")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "Cannot write to the folder taken/run" in done.stderr
+
+
+def test_a_folder_of_another_configuration_is_refused_by_key(tmp_path: Path) -> None:
+    adagpr(tmp_path, *SMALL, "--out", "run")
+    done = adagpr(tmp_path, *SMALL, "--out", "run", "--set", "theta=0.9")
+    assert done.returncode == 2
+    assert "these keys differ: model.theta." in done.stderr
