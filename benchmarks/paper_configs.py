@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from adagpr.data import load
@@ -44,7 +45,6 @@ def runs_of(dataset: str, variant: str) -> list[Run]:
 def row_of(run: Run) -> dict[str, Any]:
     """What is kept of one run."""
     result = run.record["result"]
-    assert run.coefficients is not None
     return {
         "split": run.record["data"]["split"],
         "seed": run.record["config"]["training"]["seed"],
@@ -53,23 +53,27 @@ def row_of(run: Run) -> dict[str, Any]:
         "val_loss": round(result["val_loss"], 4),
         "best_epoch": run.best_epoch,
         "num_epochs": result["num_epochs"],
-        "coefficients": [[round(value, 3) for value in layer] for layer in run.coefficients.tolist()],
+        "coefficients": [[round(value, 3) for value in layer] for layer in run.record["coefficients"]],
     }
 
 
-def main(words: list[str]) -> None:
-    """Runs the variants named, or prints the table of those recorded."""
-    if words == ["--table"]:
-        for path in sorted(RECORDS.glob("*.json")):
-            record = read_json(path)
-            cells = [
-                f"{name} {100 * item['test_acc']:.2f} (val {100 * item['val_acc']:.2f})"
-                for name, item in record.items()
-            ]
-            print(f"{path.stem:15}", "  ".join(cells))
-        return
+def table() -> None:
+    """Prints all records as a Markdown table: mean test accuracy, and the mean validation loss in brackets."""
+    records = {name: read_json(RECORDS / f"{name}.json") for name in VARIANTS if (RECORDS / f"{name}.json").exists()}
+    print(f"| variant | {' | '.join(SEEDS)} |")
+    print("| --- |" + " --- |" * len(SEEDS))
+    for variant, record in records.items():
+        cells = []
+        for item in record.values():
+            loss = fmean(run["val_loss"] for run in item["runs"])
+            cells.append(f"{100 * item['test_acc']:.2f} +- {100 * item['test_acc_std']:.2f} ({loss:.3f})")
+        print(f"| {variant} | {' | '.join(cells)} |")
+
+
+def main(variants: list[str]) -> None:
+    """Runs and records the variants named."""
     make_folder(RECORDS)
-    for variant in words:
+    for variant in variants:
         record = {}
         for dataset in SEEDS:
             runs = runs_of(dataset, variant)
@@ -79,4 +83,4 @@ def main(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    table() if sys.argv[1:] == ["--table"] else main(sys.argv[1:])

@@ -5,6 +5,7 @@ and accuracies: where it would have stopped, which epoch it would have chosen, a
 objective lies above the lowest one of the whole run. Test nodes play no part: their figures are never read.
 
     python benchmarks/stopping_rule.py            # resumes; writes results/stopping_rule.json
+    python benchmarks/stopping_rule.py --table    # prints it for docs/stopping.md
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from statistics import fmean
 from typing import Any
 
 from adagpr.data import load
-from adagpr.files import read_toml, write_json
+from adagpr.files import read_json, read_toml, write_json
 from adagpr.training import Epoch, Stopping, TrainingConfig, fit
 
 HERE = Path(__file__).parent
+RECORD = HERE.parent / "results" / "stopping_rule.json"
 SEEDS = {"cora": range(6), "chameleon": range(2), "cornell": range(2), "texas": range(2), "wisconsin": range(2)}
 RULES = [
     (progress, patience) for progress in ("monitor", "validation") for patience in (50, 100, 150, 200, 300, 400, 500)
@@ -57,7 +59,7 @@ def replay(history: list[Epoch], training: dict[str, Any], progress: str, patien
 
 
 def main() -> None:
-    """Trains, replays, prints and records."""
+    """Trains, replays and records."""
     runs = Path("runs") / "stopping-rule"
     gathered = {name: full_histories(name, runs) for name in SEEDS}
     rows = []
@@ -76,12 +78,22 @@ def main() -> None:
                     "worst_excess": round(max(item["excess"] for item in outcomes), 4),
                 }
             )
-    write_json(HERE.parent / "results" / "stopping_rule.json", rows)
+    write_json(RECORD, rows)
+
+
+def table() -> None:
+    """Prints the record as a Markdown table: worst excess of any run, and mean epochs over the sets."""
+    rows = read_json(RECORD)
+    names = list(dict.fromkeys(row["dataset"] for row in rows))
+    print(f"| progress | patience | {' | '.join(names)} | worst | epochs |")
+    print("| --- | --- |" + " --- |" * (len(names) + 2))
     for progress, patience in RULES:
         mine = [row for row in rows if (row["progress"], row["patience"]) == (progress, patience)]
-        cells = "  ".join(f"{row['dataset']} {row['worst_excess']:.3f} ({row['mean_epochs']:.0f})" for row in mine)
-        print(f"{progress:10} {patience:4}  {cells}")
+        worst = [row["worst_excess"] for row in mine]
+        epochs = fmean(row["mean_epochs"] for row in mine)
+        cells = " | ".join(f"{value:.3f}" for value in [*worst, max(worst)])
+        print(f"| {progress} | {patience} | {cells} | {epochs:.0f} |")
 
 
 if __name__ == "__main__":
-    main()
+    table() if sys.argv[1:] == ["--table"] else main()

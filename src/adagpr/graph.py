@@ -137,7 +137,7 @@ class Split:
                 f"Split {self.name}: {int((counts > 1).sum())} nodes are in more than one part or twice in one, "
                 f"the first of them node {int(values[counts > 1][0])}; train, val and test must be disjoint."
             )
-        for part in ("train", "val"):
+        for part in PARTS:
             if len(getattr(self, part)) == 0:
                 raise InputError(f"Split {self.name}: there are no {part} nodes.")
 
@@ -145,7 +145,7 @@ class Split:
         """Raises an `InputError` unless the split fits ``graph`` and leaves something to learn."""
         for part in PARTS:
             index: Tensor = getattr(self, part)
-            if len(index) and (int(index.min()) < 0 or int(index.max()) >= graph.num_nodes):
+            if int(index.min()) < 0 or int(index.max()) >= graph.num_nodes:
                 raise InputError(
                     f"Split {self.name}: {part} names nodes from {int(index.min())} to {int(index.max())}, "
                     f"but the graph has {graph.num_nodes} nodes."

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from adagpr.cli.main import main
 from adagpr.files import read_json, read_toml
 
 QUICK = ["--set", "max_epochs=5", "--set", "num_layers=2", "--set", "hidden_channels=8"]
@@ -20,6 +22,27 @@ SMALL = ["csbm", "--set", "data.num_nodes=60", *QUICK]
 def adagpr(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "adagpr", "train", *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs the command in this process and gives back its one sentence, once it has ended as a mistake should."""
+
+    def call(*words: str) -> str:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["adagpr", "train", *words])
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        assert ended.value.code == 2
+        assert printed.out == ""
+        assert printed.err.startswith("Error: ")
+        assert printed.err.count("\n") == 1
+        assert sorted(tmp_path.rglob("*")) == before
+        return printed.err
+
+    return call
 
 
 def test_without_a_data_set_it_trains_on_the_embedded_digits(tmp_path: Path) -> None:
@@ -104,15 +127,15 @@ BAD: list[tuple[list[str], str]] = [
 
 @pytest.mark.parametrize(("words", "message"), BAD, ids=[" ".join(words) for words, _ in BAD])
 def test_a_mistake_is_one_sentence_and_exit_code_2_and_nothing_is_written(
-    words: list[str], message: str, tmp_path: Path
+    words: list[str], message: str, refused: Callable[..., str]
 ) -> None:
-    done = adagpr(tmp_path, *words)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("Error: ")
-    assert done.stderr.count("\n") == 1
-    assert message in done.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert message in refused(*words)
+
+
+def test_a_mistake_ends_a_real_process_the_same_way(tmp_path: Path) -> None:
+    done = adagpr(tmp_path, "coar")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "Error: Unknown data set 'coar'. Did you mean 'cora'? See: adagpr data ls\n"
 
 
 def own_graph(**changes: Any) -> dict[str, Any]:
@@ -139,13 +162,13 @@ BAD_GRAPHS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD_GRAPHS, ids=[message for _, message in BAD_GRAPHS])
-def test_a_bad_graph_is_one_sentence_and_exit_code_2(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_bad_graph_is_one_sentence_and_exit_code_2(
+    changes: dict[str, Any], message: str, tmp_path: Path, refused: Callable[..., str]
+) -> None:
     np.savez(tmp_path / "mine.npz", **own_graph(**changes))
-    done = adagpr(tmp_path, "mine.npz")
-    assert done.returncode == 2
-    assert done.stderr.startswith("Error: mine.npz: ")
-    assert message in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.npz"]
+    sentence = refused("mine.npz")
+    assert sentence.startswith("Error: mine.npz: ")
+    assert message in sentence
 
 
 def test_a_good_graph_of_one_s_own_trains(tmp_path: Path) -> None:
@@ -157,7 +180,7 @@ def test_a_good_graph_of_one_s_own_trains(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "pickle"])
 def test_a_damaged_data_file_is_one_sentence_and_nothing_runs(
-    damage: str, tmp_path: Path, benchmark_root: Path
+    damage: str, tmp_path: Path, benchmark_root: Path, refused: Callable[..., str]
 ) -> None:
     folder = tmp_path / "mirror" / "planetoid"
     folder.mkdir(parents=True)
@@ -167,21 +190,15 @@ def test_a_damaged_data_file_is_one_sentence_and_nothing_runs(
     content = victim.read_bytes()
     smuggled = b"cos\nsystem\n(S'touch " + str(tmp_path / "ran").encode() + b"'\ntR."
     victim.write_bytes({"cut": content[:-9], "changed": content[:-1] + b"x", "pickle": smuggled}[damage])
-    done = adagpr(tmp_path, "cora", "--data-root", "mirror", "--out", "run")
-    assert done.returncode == 2
-    assert "ind.cora.x is not the expected file: its SHA-256 sum is" in done.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mirror"]
+    sentence = refused("cora", "--data-root", "mirror", "--out", "run")
+    assert "ind.cora.x is not the expected file: its SHA-256 sum is" in sentence
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path, refused: Callable[..., str]) -> None:
     (tmp_path / "taken").write_text("a file")
-    done = adagpr(tmp_path, *SMALL, "--out", "taken/run")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "Cannot write to the folder taken/run" in done.stderr
+    assert "Cannot write to the folder taken/run" in refused(*SMALL, "--out", "taken/run")
 
 
-def test_a_folder_of_another_configuration_is_refused_by_key(tmp_path: Path) -> None:
+def test_a_folder_of_another_configuration_is_refused_by_key(tmp_path: Path, refused: Callable[..., str]) -> None:
     adagpr(tmp_path, *SMALL, "--out", "run")
-    done = adagpr(tmp_path, *SMALL, "--out", "run", "--set", "theta=0.9")
-    assert done.returncode == 2
-    assert "these keys differ: model.theta." in done.stderr
+    assert "these keys differ: model.theta." in refused(*SMALL, "--out", "run", "--set", "theta=0.9")

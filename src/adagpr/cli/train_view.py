@@ -17,33 +17,41 @@ from adagpr.training.several import summarise
 __all__ = ["show"]
 
 
-def show(graph: Graph, splits: list[Split], runs: list[Run], twins: list[Run], folder: Path) -> None:
+def show(
+    graph: Graph,
+    splits: list[Split],
+    runs: list[Run],
+    twins: list[Run],
+    folder: Path,
+    console: Console | None = None,
+) -> None:
     """Prints data, accuracy, coefficients and the folder of one run or several."""
-    console = Console(highlight=False)
-    first = runs[0].record
-    data = first["data"]
+    console = console or Console(highlight=False)
+    data = runs[0].record["data"]
+    several = f"{len(splits)} splits, the first {splits[0].name}"
+    console.print(Text(graph.name, style="bold"), f": {_size(graph)}", sep="", markup=False)
     console.print(
-        f"[bold]{graph.name}[/bold]: {graph.num_nodes} nodes, {graph.num_edges} edges, {graph.num_features} features, "
-        f"{graph.num_classes} classes"
+        f"split {splits[0].name if len(splits) == 1 else several}: {data['num_train']} training, "
+        f"{data['num_val']} validation, {data['num_test']} test nodes\n",
+        markup=False,
     )
-    split = splits[0].name if len(splits) == 1 else f"{len(splits)} splits, {splits[0].name} and following"
-    console.print(
-        f"split {split}: {data['num_train']} training, {data['num_val']} validation, {data['num_test']} test nodes"
-    )
-    console.print()
     if len(runs) > 1:
-        console.print(_runs_table(runs))
-        console.print()
-    console.print(_summary(runs, twins))
+        console.print(_runs_table(runs), "")
+    console.print(_summary(runs, twins), "")
     coefficients = [run.coefficients for run in runs if run.coefficients is not None]
     if coefficients:
-        console.print()
-        console.print(_coefficients(torch.stack(coefficients).mean(0), len(runs), console.width))
+        mean = f", mean of {len(runs)} runs" if len(runs) > 1 else ""
+        console.print(Text(f"How much of each hop each layer uses{mean}", style="bold"))
+        console.print(_coefficients(torch.stack(coefficients).mean(0), console.width), "")
     if graph.notes:
-        console.print()
-        console.print(f"Before you trust these numbers: adagpr data info {graph.name}")
-    console.print()
-    console.print(f"run folder  {folder}", soft_wrap=True)
+        console.print(f"Before you trust these numbers: adagpr data info {graph.name}\n", markup=False)
+    console.print(f"run folder  {folder}", soft_wrap=True, markup=False)
+
+
+def _size(graph: Graph) -> str:
+    loops = int((graph.adj.diagonal() != 0).sum())
+    edges = f"{(graph.num_edges + loops) // 2} edges" if graph.is_symmetric else f"{graph.num_edges} directed edges"
+    return f"{graph.num_nodes} nodes, {edges}, {graph.num_features} features, {graph.num_classes} classes"
 
 
 def _runs_table(runs: list[Run]) -> Table:
@@ -82,10 +90,9 @@ def _summary(runs: list[Run], twins: list[Run]) -> Table:
     return table
 
 
-def _coefficients(values: Tensor, num_runs: int, width: int) -> Table:
+def _coefficients(values: Tensor, width: int) -> Table:
     shown = min(values.shape[1], max(2, (width - 8) // 7))
-    title = "How much of each hop each layer uses" + (f", mean of {num_runs} runs" if num_runs > 1 else "")
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     table.add_column("layer", justify="right")
     for hop in range(shown):
         table.add_column(f"hop {hop}", justify="right")

@@ -154,7 +154,7 @@ def _splits(arrays: dict[str, np.ndarray], y: np.ndarray, file: str) -> list[Spl
     if len(twice):
         row, node = (int(place) for place in twice[0])
         raise InputError(f"{file}: {', '.join(MASKS)} overlap in row {row}: node {node} is in more than one part.")
-    for key, mask in zip(MASKS[:2], masks[:2], strict=True):
+    for key, mask in zip(MASKS, masks, strict=True):
         if not mask.any(axis=1).all():
             raise InputError(f"{file}: {key}, row {int(np.argmin(mask.any(axis=1)))}: there are no nodes.")
     return [mask_split(train, val, test, f"given/{i}") for i, (train, val, test) in enumerate(zip(*masks, strict=True))]

@@ -186,7 +186,6 @@ def _result(state: State, config: TrainingConfig, graph: Graph, split: Split, lo
     }
     for part in PARTS:
         index: torch.Tensor = getattr(split, part)
-        if len(index):
-            result[f"{part}_loss"] = F.cross_entropy(logits[index], graph.y[index]).item()
-            result[f"{part}_acc"] = accuracy(logits[index], graph.y[index])
+        result[f"{part}_loss"] = F.cross_entropy(logits[index], graph.y[index]).item()
+        result[f"{part}_acc"] = accuracy(logits[index], graph.y[index])
     return result

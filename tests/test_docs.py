@@ -1,0 +1,44 @@
+"""The examples of the README and the docs run, and what they quote is what was recorded."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+NAMES = [path.name for path in PAGES]
+
+
+def examples(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if examples(page)], ids=lambda page: page.name)
+def test_every_python_example_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    script = "\n".join(examples(page))
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_readme_shows_what_the_demo_printed() -> None:
+    assert (ROOT / "results" / "demo.txt").read_text() in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("script", "page"), [("stopping_rule.py", "stopping.md"), ("paper_configs.py", "coefficients.md")]
+)
+def test_the_tables_of_the_docs_are_those_of_the_records(script: str, page: str) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / script), "--table"]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert table in (ROOT / "docs" / page).read_text()
