@@ -22,7 +22,7 @@ from adagpr.errors import InputError
 from adagpr.nn.adagpr_conv import AdaGPRConv, ProjectionName, WeightMaps
 from adagpr.nn.linear import Linear
 from adagpr.nn.model import Model
-from adagpr.ops import Features, Operator, projection
+from adagpr.ops import DroppableOperator, Features, Operator, pair_norm, projection
 
 __all__ = ["AdaGPR"]
 
@@ -44,6 +44,8 @@ class AdaGPR(Model):
         projection: How coefficients come from scores; see `adagpr.ops.PROJECTIONS`.
         fixed_coeffs: With ``projection="fixed"``: the coefficients of every layer, by default equal ones.
         weight_maps: ``"shared"``, or one of the two forms of GCNII*.
+        drop_edge: Probability of leaving out an edge while training (DropEdge).
+        pair_norm: Scale of PairNorm after every layer; none for no PairNorm.
 
     Example:
         >>> model = AdaGPR(in_channels=8, hidden_channels=16, out_channels=3, num_layers=2, num_coeffs=3)
@@ -67,8 +69,11 @@ class AdaGPR(Model):
         projection: ProjectionName = "exp-sparsemax",
         fixed_coeffs: list[float] | None = None,
         weight_maps: WeightMaps = "shared",
+        drop_edge: Rate = 0.0,
+        pair_norm: Positive | None = None,
     ) -> None:
-        super().__init__(dropout)
+        super().__init__(dropout, drop_edge)
+        self.pair_norm = pair_norm
         hops = _per_layer("num_coeffs", num_coeffs, num_layers)
         shares = _per_layer("alpha", alpha, num_layers)
         self.projection = projection
@@ -79,12 +84,16 @@ class AdaGPR(Model):
         )
         self.lin_out = Linear(hidden_channels, out_channels)
 
-    def forward(self, x: Features, structure: Operator) -> Tensor:
-        """Logits of all nodes; ``structure`` is the graph's operator."""
+    def forward(self, x: Features, structure: Operator | DroppableOperator) -> Tensor:
+        """Logits of all nodes; ``structure`` is what `prepare` made."""
+        operator = self.operator(structure)
         h_0 = self.lin_in(self.drop_features(x)).relu()
         h = h_0
         for conv, coeffs in zip(self.convs, self._coeffs(), strict=True):
-            h = conv(self.drop(h), h_0, structure, coeffs).relu_()
+            h = conv(self.drop(h), h_0, operator, coeffs)
+            if self.pair_norm is not None:
+                h = pair_norm(h, self.pair_norm)
+            h = h.relu_()
         logits: Tensor = self.lin_out(self.drop(h))
         return logits
 

@@ -24,6 +24,8 @@ class GCNII(AdaGPR):
         theta: The paper's lambda.
         dropout: Probability of dropping an element.
         weight_maps: ``"shared"``, or one of the two forms of GCNII*.
+        drop_edge: Probability of leaving out an edge while training (DropEdge).
+        pair_norm: Scale of PairNorm after every layer; none for no PairNorm.
 
     Example:
         >>> GCNII(8, 16, 3, num_layers=2).coefficients().tolist()
@@ -43,6 +45,8 @@ class GCNII(AdaGPR):
         theta: Positive = 0.5,
         dropout: Rate = 0.5,
         weight_maps: WeightMaps = "shared",
+        drop_edge: Rate = 0.0,
+        pair_norm: Positive | None = None,
     ) -> None:
         super().__init__(
             in_channels,
@@ -56,4 +60,6 @@ class GCNII(AdaGPR):
             projection="fixed",
             fixed_coeffs=[0.0, 1.0],
             weight_maps=weight_maps,
+            drop_edge=drop_edge,
+            pair_norm=pair_norm,
         )

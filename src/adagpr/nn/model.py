@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from adagpr import seeding
 from adagpr.graph import Graph
-from adagpr.ops import Features, Operator, SparseFeatures, dropout
+from adagpr.ops import DroppableOperator, Features, Operator, SparseFeatures, dropout
 
 __all__ = ["Model"]
 
@@ -25,15 +25,18 @@ class Model(nn.Module):
         name: The name in the registry.
         arguments: What the constructor was given, defaults included.
         dropout: Probability of dropping an element wherever the model drops.
+        drop_edge: Probability of leaving out an edge while training, drawn anew at every step.
     """
 
     name: ClassVar[str]
     arguments: dict[str, Any]
     dropout: float
+    drop_edge: float
 
-    def __init__(self, dropout: float) -> None:
+    def __init__(self, dropout: float, drop_edge: float = 0.0) -> None:
         super().__init__()
         self.dropout = dropout
+        self.drop_edge = drop_edge
         self._generator: np.random.Generator | None = None
 
     @property
@@ -56,9 +59,17 @@ class Model(nn.Module):
                 reset(generator)
 
     def prepare(self, graph: Graph, operator: Operator) -> Any:
-        """What `forward` takes as its structure, made once a training; by default the operator."""
-        del graph
-        return operator
+        """What `forward` takes as its structure, made once a training; by default the operator.
+
+        The labels of ``graph`` are those of the training nodes; all others are -1.
+        """
+        return DroppableOperator.from_graph(graph, operator) if self.drop_edge > 0 else operator
+
+    def operator(self, structure: Operator | DroppableOperator) -> Operator:
+        """The operator of this pass: while training with ``drop_edge``, a new draw."""
+        if isinstance(structure, Operator):
+            return structure
+        return structure.draw(self.drop_edge, self.generator) if self.training else structure.full
 
     def drop(self, x: Tensor) -> Tensor:
         """Dropout of a hidden matrix while training."""

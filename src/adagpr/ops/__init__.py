@@ -1,7 +1,9 @@
 """Pure tensor maths: operators, propagation, projections, sparse features, dropout."""
 
+from adagpr.ops.drop_edge import DroppableOperator
 from adagpr.ops.dropout import dropout
 from adagpr.ops.operator import Direction, Operator, operator
+from adagpr.ops.pair_norm import pair_norm
 from adagpr.ops.propagate import gpr_propagate
 from adagpr.ops.simplex import PROJECTIONS, Projection, projection
 from adagpr.ops.sparse_linear import Features, SparseFeatures, features, linear
@@ -9,6 +11,7 @@ from adagpr.ops.sparse_linear import Features, SparseFeatures, features, linear
 __all__ = [
     "PROJECTIONS",
     "Direction",
+    "DroppableOperator",
     "Features",
     "Operator",
     "Projection",
@@ -18,5 +21,6 @@ __all__ = [
     "gpr_propagate",
     "linear",
     "operator",
+    "pair_norm",
     "projection",
 ]

@@ -9,13 +9,13 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-__all__ = ["csr_tensor", "csr_with_values"]
+__all__ = ["csr_tensor", "replace_values", "transposed_order"]
 
 
 def csr_tensor(matrix: sp.csr_array, dtype: torch.dtype = torch.float32) -> Tensor:
     """A torch CSR tensor of ``matrix``, with int32 indices wherever they suffice: only those reach MKL's products."""
     index = torch.int32 if max(matrix.nnz, *matrix.shape) < 2**31 else torch.int64
-    return csr_with_values(
+    return _csr(
         torch.from_numpy(np.ascontiguousarray(matrix.indptr)).to(index),
         torch.from_numpy(np.ascontiguousarray(matrix.indices)).to(index),
         torch.from_numpy(np.ascontiguousarray(matrix.data)).to(dtype),
@@ -23,8 +23,21 @@ def csr_tensor(matrix: sp.csr_array, dtype: torch.dtype = torch.float32) -> Tens
     )
 
 
-def csr_with_values(rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    """A torch CSR tensor on the given index tensors, which are trusted and shared, not copied."""
+def replace_values(matrix: Tensor, values: Tensor) -> Tensor:
+    """A CSR tensor with the structure of ``matrix``, shared and not copied, and other values."""
+    return _csr(matrix.crow_indices(), matrix.col_indices(), values, (matrix.shape[0], matrix.shape[1]))
+
+
+def transposed_order(matrix: sp.csr_array) -> tuple[sp.csr_array, Tensor]:
+    """The transpose, and ``order`` such that its values are ``values[order]`` of the values of ``matrix``."""
+    numbered = sp.csr_array((np.arange(matrix.nnz), matrix.indices, matrix.indptr), shape=matrix.shape)
+    transpose = sp.csr_array(numbered.T)
+    order = transpose.data.astype(np.int64)
+    values = matrix.data[order]
+    return sp.csr_array((values, transpose.indices, transpose.indptr), shape=transpose.shape), torch.from_numpy(order)
+
+
+def _csr(rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
         return torch.sparse_csr_tensor(rows, columns, values, shape, check_invariants=False)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from adagpr.ops.csr import csr_tensor, csr_with_values
+from adagpr.ops.csr import csr_tensor, replace_values, transposed_order
 from adagpr.ops.dropout import keep_mask
 
 __all__ = ["Features", "SparseFeatures", "features", "linear"]
@@ -39,11 +39,8 @@ class SparseFeatures:
     @classmethod
     def from_scipy(cls, matrix: sp.csr_array, dtype: torch.dtype = torch.float32) -> SparseFeatures:
         """Makes both forms from a SciPy matrix."""
-        numbered = sp.csr_array((np.arange(matrix.nnz), matrix.indices, matrix.indptr), shape=matrix.shape)
-        transposed = sp.csr_array(numbered.T)
-        order = transposed.data.astype(np.int64)
-        transposed = sp.csr_array((matrix.data[order], transposed.indices, transposed.indptr), shape=transposed.shape)
-        return cls(csr_tensor(matrix, dtype), csr_tensor(transposed, dtype), torch.from_numpy(order))
+        transpose, order = transposed_order(matrix)
+        return cls(csr_tensor(matrix, dtype), csr_tensor(transpose, dtype), order)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -60,7 +57,8 @@ class SparseFeatures:
         values = self.matrix.values()
         mask, scale = keep_mask((len(values),), rate, generator)
         kept = torch.mul(values, torch.from_numpy(mask).to(values.device)).mul_(scale)
-        return SparseFeatures(_replaced(self.matrix, kept), _replaced(self.transpose, kept[self.order]), self.order)
+        transpose = replace_values(self.transpose, kept[self.order])
+        return SparseFeatures(replace_values(self.matrix, kept), transpose, self.order)
 
 
 Features = Tensor | SparseFeatures
@@ -69,10 +67,6 @@ Features = Tensor | SparseFeatures
 def features(x: Tensor | sp.csr_array, dtype: torch.dtype = torch.float32) -> Features:
     """A graph's features as models take them."""
     return SparseFeatures.from_scipy(x, dtype) if isinstance(x, sp.csr_array) else x.to(dtype)
-
-
-def _replaced(matrix: Tensor, values: Tensor) -> Tensor:
-    return csr_with_values(matrix.crow_indices(), matrix.col_indices(), values, (matrix.shape[0], matrix.shape[1]))
 
 
 class _SparseLinear(torch.autograd.Function):

@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import tomllib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,10 @@ def _inputs(graph: Graph, split: Split, config: TrainingConfig, model: Model) ->
     device = config.device
     op = operator(graph, config.direction, config.self_loops).to(device)
     moved = Split(split.train.to(device), split.val.to(device), split.test.to(device), split.name)
-    return Inputs(features(graph.x).to(device), model.prepare(graph, op), graph.y.to(device), moved)
+    known = torch.full_like(graph.y, -1)
+    known[split.train] = graph.y[split.train]
+    structure = model.prepare(replace(graph, y=known), op)
+    return Inputs(features(graph.x).to(device), structure, graph.y.to(device), moved)
 
 
 def _describe_data(graph: Graph, split: Split) -> dict[str, Any]:
