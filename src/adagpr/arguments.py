@@ -12,17 +12,38 @@ from collections.abc import Callable, Mapping
 from functools import cache, wraps
 from typing import Annotated, Any, Concatenate, ParamSpec, Protocol, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from adagpr.errors import InputError, unknown_name
 
-__all__ = ["Count", "Fraction", "Nonnegative", "Positive", "Rate", "check", "check_call", "checked", "signature_fields"]
+__all__ = [
+    "Count",
+    "Finite",
+    "Fraction",
+    "Nonnegative",
+    "Positive",
+    "Rate",
+    "Whole",
+    "check",
+    "check_call",
+    "checked",
+    "signature_fields",
+]
 
-Count = Annotated[int, Field(ge=1)]
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ValueError("must be a whole number")
+    return int(value)
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+Count = Annotated[Whole, Field(ge=1, le=10_000_000)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
-Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-Nonnegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[Finite, Field(gt=0.0)]
+Nonnegative = Annotated[Finite, Field(ge=0.0)]
 
 P = ParamSpec("P")
 M = TypeVar("M", bound=BaseModel)

@@ -44,7 +44,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
-    except Exception as error:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
@@ -52,7 +52,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         raise
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return "the disk is full"
     return (error.strerror if isinstance(error, OSError) and error.strerror else str(error)).rstrip(".")
@@ -71,14 +71,23 @@ def make_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Holds ``folder`` for this process; the kernel lets go of it however the process ends."""
-    with (folder / ".lock").open("w") as file:
+    """Holds ``folder`` for this process and clears away what a killed one left half written.
+
+    The kernel lets go of the lock however the process ends.
+    """
+    try:
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise InputError(f"Cannot write to the folder {folder}: {_reason(error)}.") from error
+    with lock as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise InputError(
                 f"Another process is working in {folder}. Wait for it or choose another folder."
             ) from error
+        for leftover in [*folder.rglob(".*.tmp"), *folder.glob(".probe.*")]:
+            leftover.unlink(missing_ok=True)
         yield
 
 
@@ -115,8 +124,8 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def to_toml(content: Mapping[str, Any], prefix: str = "") -> str:
-    """TOML text of a nested mapping. ``None`` has no TOML form, so keys that hold it are left out."""
-    plain = {key: value for key, value in content.items() if value is not None and not isinstance(value, Mapping)}
+    """TOML text of a nested mapping. ``None``, which TOML does not have, is written as the text ``none``."""
+    plain = {key: value for key, value in content.items() if not isinstance(value, Mapping)}
     lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in plain.items()]
     for key, value in content.items():
         if isinstance(value, Mapping):
@@ -127,18 +136,26 @@ def to_toml(content: Mapping[str, Any], prefix: str = "") -> str:
 
 def _toml_key(key: str) -> str:
     bare = key.replace("_", "").replace("-", "")
-    return key if bare.isascii() and bare.isalnum() else json.dumps(key)
+    return key if bare.isascii() and bare.isalnum() else _toml_text(key)
+
+
+def _toml_text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _toml_value(value: Any) -> str:
+    if value is None:
+        return '"none"'
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(_toml_value(item) for item in value)}]"
-    if isinstance(value, (str, int, float)):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, str):
+        return _toml_text(value)
+    if isinstance(value, (int, float)):
+        return json.dumps(value)
     raise TypeError(f"TOML has no form for {type(value).__name__}")
 
 

@@ -7,7 +7,8 @@ tensor): plain, well known, and turned into torch's form once per training by ``
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -36,6 +37,7 @@ class Graph:
         node_ids: Name of each node, by default its position.
         name: What to call the graph in results.
         notes: What a reader of a result on this graph must know, one sentence each.
+        origin: The arguments of `adagpr.load` that give this graph again, where it came from there.
     """
 
     x: Tensor | sp.csr_array
@@ -45,6 +47,7 @@ class Graph:
     node_ids: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     name: str = "graph"
     notes: tuple[str, ...] = ()
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         num_nodes = self.adj.shape[0]
@@ -54,6 +57,8 @@ class Graph:
             raise InputError("Graph: there are no nodes.")
         if not np.isfinite(self.adj.data).all():
             raise InputError("Graph: adj holds weights that are NaN or infinite.")
+        if self.adj.nnz and self.adj.data.min() < 0:
+            raise InputError(f"Graph: edge weights must not be negative, got {self.adj.data.min():g}.")
         if self.x.ndim != 2 or self.x.shape[0] != num_nodes:
             raise InputError(f"Graph: x must have one row for each of {num_nodes} nodes, got {tuple(self.x.shape)}.")
         if self.x.shape[1] == 0:
@@ -69,10 +74,11 @@ class Graph:
                 f"Graph: y must be in [-1, {len(self.class_names) - 1}] for {len(self.class_names)} classes, "
                 f"got values from {low} to {high}."
             )
+        if len(set(self.class_names)) < len(self.class_names):
+            raise InputError(f"Graph: class_names must differ from each other, got {', '.join(self.class_names)}.")
         if len(self.node_ids) == 0:
             object.__setattr__(self, "node_ids", np.arange(num_nodes))
-        if len(self.node_ids) != num_nodes:
-            raise InputError(f"Graph: node_ids must name {num_nodes} nodes, got {len(self.node_ids)}.")
+        _check_ids(self.node_ids, num_nodes)
 
     @property
     def num_nodes(self) -> int:
@@ -102,7 +108,9 @@ class Graph:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over everything that a training run reads from the graph."""
-        hasher = hashlib.sha256()
+        hasher = hashlib.sha256(json.dumps([self.x.shape[1], self.class_names]).encode())
+        if self.node_ids.dtype.kind not in "iu" or not np.array_equal(self.node_ids, np.arange(self.num_nodes)):
+            hasher.update(json.dumps([str(item) for item in self.node_ids]).encode())
         parts: list[np.ndarray] = [*_csr_parts(self.adj), self.y.numpy()]
         parts += _csr_parts(self.x) if isinstance(self.x, sp.csr_array) else [self.x.numpy()]
         for part in parts:
@@ -293,6 +301,15 @@ def _check_finite(x: Tensor | sp.csr_array) -> None:
     if bad.any():
         row = int(np.flatnonzero(bad.any(axis=1))[0]) if values.ndim == 2 else _csr_row(x, bad)
         raise InputError(f"Graph: x holds {int(bad.sum())} values that are NaN or infinite, the first in row {row}.")
+
+
+def _check_ids(ids: np.ndarray, num_nodes: int) -> None:
+    if len(ids) != num_nodes:
+        raise InputError(f"Graph: node_ids must name {num_nodes} nodes, got {len(ids)}.")
+    if ids.dtype.kind not in "iuU" and not all(isinstance(item, str) for item in ids):
+        raise InputError("Graph: node_ids must be all whole numbers or all texts.")
+    if len(set(ids.tolist())) < num_nodes:
+        raise InputError("Graph: node_ids must differ from each other.")
 
 
 def _csr_row(x: Any, bad: np.ndarray) -> int:

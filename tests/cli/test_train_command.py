@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -84,13 +85,51 @@ def test_ten_fixed_splits_become_ten_runs(tmp_path: Path, benchmark_root: Path) 
     assert [run["data"]["split"] for run in printed["runs"]] == [f"geom-gcn/{i}" for i in range(10)]
 
 
-def test_a_run_s_own_configuration_repeats_it(tmp_path: Path) -> None:
-    adagpr(tmp_path, "digits", *QUICK, "--set", "weight_decay.convs=0.1", "--out", "one")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["digits", "--set", "weight_decay.convs=0.1", "--set", "patience=none"],
+        ["csbm", "--set", "data.num_nodes=60", "--set", "data.fractions=[0.3,0.3,0.4]"],
+        ["mine.npz", "--set", "data.row_normalize=false"],
+    ],
+)
+def test_a_run_s_own_configuration_repeats_it(words: list[str], tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", **own_graph())
+    adagpr(tmp_path, *words, *QUICK, "--out", "one")
     done = adagpr(tmp_path, "--config", "one/config.toml", "--out", "two")
     assert done.returncode == 0, done.stderr
     assert read_toml(tmp_path / "one" / "config.toml") == read_toml(tmp_path / "two" / "config.toml")
     one, two = (read_json(tmp_path / name / "record.json") for name in ("one", "two"))
     assert {**one, "machine": 0} == {**two, "machine": 0}
+
+
+def test_a_configuration_of_another_graph_is_refused(tmp_path: Path, refused: Callable[..., str]) -> None:
+    np.savez(tmp_path / "mine.npz", **own_graph())
+    adagpr(tmp_path, "mine.npz", *QUICK, "--out", "one")
+    np.savez(tmp_path / "mine.npz", **own_graph(node_labels=np.arange(12) % 3))
+    assert "written for another graph of 'mine.npz'" in refused("--config", "one/config.toml")
+
+
+def test_a_group_set_by_hand_leaves_the_file_s_other_groups(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text("[training.weight_decay]\nconvs = 1.0\nlinears = 0.1\n")
+    adagpr(tmp_path, *SMALL, "--config", "a.toml", "--set", "weight_decay.convs=0.5", "--out", "run")
+    config = read_toml(tmp_path / "run" / "config.toml")
+    assert config["training"]["weight_decay"] == {"convs": 0.5, "linears": 0.1}
+
+
+def test_a_terminal_without_unicode_is_served(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "adagpr", "train", *SMALL]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("text", ["data = 5", "training = [1]", "[data]\nname = 5", "[[model", "[other]"])
+def test_a_configuration_file_of_another_shape_is_one_sentence(
+    text: str, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    (tmp_path / "a.toml").write_text(text)
+    assert "a.toml" in refused("--config", "a.toml")
 
 
 def test_flags_win_over_the_file(tmp_path: Path) -> None:
@@ -109,8 +148,8 @@ BAD: list[tuple[list[str], str]] = [
     (["digits", "--set", "num_layer=2"], "Unknown key for the model 'adagpr' 'num_layer'. Did you mean 'num_layers'?"),
     (["digits", "--set", "alpha=1.5"], "alpha must be less than or equal to 1, got 1.5"),
     (["digits", "--set", "num_layers=-2"], "num_layers must be greater than or equal to 1, got -2"),
-    (["digits", "--set", "num_coeffs=2.5"], "num_coeffs must be a valid integer"),
-    (["digits", "--set", "num_layers=two"], "num_layers must be a valid integer"),
+    (["digits", "--set", "num_coeffs=2.5"], "num_coeffs must be a whole number"),
+    (["digits", "--set", "num_layers=two"], "num_layers must be a whole number"),
     (["digits", "--set", "lr=nan"], "lr must be"),
     (["digits", "--set", "alpha"], "--set takes KEY=VALUE, got 'alpha'"),
     (["digits", "--split", "publik"], "Unknown split 'publik'"),
@@ -121,6 +160,15 @@ BAD: list[tuple[list[str], str]] = [
     (["digits", "--config", "nowhere.toml"], "Cannot read nowhere.toml"),
     (["digits", "--device", "tpu"], "device must be 'cpu' or 'cuda', got 'tpu'"),
     (["digits", "--set", "data.homophily=0.1"], "only csbm takes options"),
+    (["digits", "--set", "lr=0.1", "--set", "data.name=cora"], "data.name cannot be set"),
+    (["digits", "--set", f"lr={'9' * 5000}"], "lr must be"),
+    (["digits", "--set", f"alpha={'[' * 5000}"], "alpha must be"),
+    (["digits", "--set", "num_layers=99999999999999999999999"], "num_layers must be less than or equal to"),
+    (["digits", "--set", "weight_decay=1", "--set", "weight_decay.convs=1"], "both as a value and as a table"),
+    (["digits", "--set", "weight_decay.convs=1", "--set", "weight_decay=1"], "both as a value and as a table"),
+    (["digits", "--seed", "0", "--seed", "-1"], "seed must be greater than or equal to 0, got -1"),
+    (["digits", "--seed", "1", "--seed", "1"], "Each seed may be given once"),
+    (["digits", "--out", "x" * 300], "File name too long"),
     (["nowhere.npz"], "nowhere.npz: there is no such file"),
 ]
 

@@ -116,7 +116,7 @@ def test_without_theta_the_weight_map_is_plain() -> None:
     [
         ({"alpha": 1.5}, r"AdaGPRConv: alpha must be less than or equal to 1, got 1.5"),
         ({"channels": 0}, "channels must be greater than or equal to 1, got 0"),
-        ({"num_coeffs": 2.5}, "num_coeffs must be a valid integer.*got 2.5"),
+        ({"num_coeffs": 2.5}, "num_coeffs must be a whole number, got 2.5"),
         ({"theta": -1.0}, "theta must be greater than 0, got -1.0"),
         ({"projection": "softmin"}, "projection must be 'exp-sparsemax'.*got 'softmin'"),
         ({"fixed_coeffs": [0.5, 0.5, 0.0]}, "fixed_coeffs needs projection 'fixed'"),

@@ -70,9 +70,8 @@ def test_indices_are_32_bit_so_that_products_reach_mkl(make_graph: Callable[...,
 
 
 def test_negative_weight_is_refused() -> None:
-    graph = from_scipy([[0, -1], [1, 0]], np.eye(2), [0, 1])
     with pytest.raises(InputError, match="must not be negative, got -1"):
-        operator(graph)
+        from_scipy([[0, -1], [1, 0]], np.eye(2), [0, 1])
 
 
 def test_unknown_direction_is_refused(make_graph: Callable[..., Graph]) -> None:

@@ -40,6 +40,11 @@ def test_sparsemax_is_the_nearest_point_of_the_simplex(values: list[float]) -> N
     torch.testing.assert_close(ours, (scores - high).clamp(min=0), atol=1e-9, rtol=0)
 
 
+def test_sparsemax_of_large_single_precision_scores_is_exact() -> None:
+    weights = sparsemax(torch.tensor([[1e8, 1e8], [1e5 + 0.5, 1e5]]))
+    assert weights.tolist() == [[0.5, 0.5], [0.75, 0.25]]
+
+
 def test_sparsemax_of_known_values() -> None:
     assert sparsemax(double([0.5, 0.3, -1.0])).tolist() == pytest.approx([0.6, 0.4, 0.0])
     assert sparsemax(double([3.0, 1.0, 0.0])).tolist() == [1.0, 0.0, 0.0]

@@ -16,7 +16,7 @@ from adagpr.errors import AdaGPRError, InputError
 from adagpr.files import read_json, read_toml
 from adagpr.graph import Graph, Split, from_scipy
 from adagpr.nn import build
-from adagpr.ops import features, operator
+from adagpr.ops import PROJECTIONS, features, operator
 from adagpr.training import Epoch, TrainingConfig, fit, load_run
 from adagpr.training.loop import State
 from adagpr.training.several import fit_all, summarise, without_graph
@@ -162,7 +162,7 @@ def test_several_runs_are_kept_side_by_side_and_summed_up(
 def test_the_twin_without_the_graph_ignores_every_edge(graph: Graph, split: Split, options: dict[str, Any]) -> None:
     lonely = Graph(graph.x, graph.adj * 0, graph.y, graph.class_names)
     twin = without_graph("adagpr", {**options, "weight_decay": {"coeffs": 0.1, "convs": 0.1}})
-    assert fit(graph, split, **twin).test_acc == fit(lonely, split, **twin).test_acc
+    assert fit(graph, split, **twin).predictions.equals(fit(lonely, split, **twin).predictions)
     with pytest.raises(InputError, match="'mlp' has no coefficients"):
         without_graph("mlp", {})
 
@@ -189,21 +189,29 @@ def test_the_resolved_configuration_is_saved_whole(
     assert config["training"]["num_threads"] == 1
 
 
-def test_divergence_is_one_sentence(graph: Graph, split: Split, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("projection", [name for name in PROJECTIONS if name != "fixed"])
+@pytest.mark.parametrize("lr", [1e10, 1e38])
+def test_divergence_is_one_sentence(
+    projection: str, lr: float, graph: Graph, split: Split, options: dict[str, Any]
+) -> None:
     with pytest.raises(AdaGPRError, match=r"Training diverged at epoch .* Try a smaller lr"):
-        fit(graph, split, **{**options, "lr": 1e30, "max_epochs": 50})
+        fit(graph, split, projection=projection, **{**options, "lr": lr, "max_epochs": 50})
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"num_layer": 3}, "Unknown key for the model 'adagpr' 'num_layer'. Did you mean 'num_layers'"),
     ({"num_layers": -1}, "num_layers must be greater than or equal to 1, got -1"),
-    ({"num_layers": 2.5}, "num_layers must be a valid integer"),
+    ({"num_layers": 2.5}, "num_layers must be a whole number"),
     ({"dropout": 1.0}, "dropout must be less than 1, got 1.0"),
     ({"lr": 0}, "lr must be greater than 0, got 0"),
     ({"patience": 0}, "patience must be greater than or equal to 1"),
     ({"weight_decay": {"conv": 1.0}}, "Unknown parameter group in weight_decay 'conv'. Did you mean 'convs'"),
     ({"monitor": "test_acc"}, "monitor must be 'val_loss', 'val_objective' or 'val_acc'"),
     ({"direction": "both"}, "direction must be 'directed' or 'symmetric'"),
+    ({"num_layers": True}, "num_layers must be a whole number, got True"),
+    ({"num_threads": 100_000}, "num_threads must be less than or equal to 256"),
+    ({"projection": "fixed", "num_coeffs": 1, "fixed_coeffs": [float("nan")]}, "fixed_coeffs must be a finite number"),
+    ({"foo": 1, "lr": -1, "num_layers": -1}, r"(?s)'foo'.*lr must be .*num_layers must be"),
     ({"device": "tpu"}, "device must be 'cpu' or 'cuda', got 'tpu'"),
 ]
 
@@ -232,3 +240,46 @@ def test_a_split_that_does_not_fit_is_refused(graph: Graph, make_graph: Callable
 
 def test_epochs_add_the_penalty_to_the_validation_objective() -> None:
     assert Epoch(1.0, 0.5, 2.0, 0.5, 0.25).val_objective == 2.25
+
+
+def test_a_folder_written_before_an_option_existed_is_still_the_same_run(
+    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
+) -> None:
+    fit(graph, split, out=tmp_path, **options)
+    config = tmp_path / "config.toml"
+    config.write_text("".join(line for line in config.read_text().splitlines(True) if "drop_edge" not in line))
+    assert fit(graph, split, out=tmp_path, **options).folder == tmp_path
+    with pytest.raises(InputError, match=r"these keys differ: model\.drop_edge"):
+        fit(graph, split, out=tmp_path, drop_edge=0.5, **options)
+
+
+def test_threads_that_nobody_asked_for_are_those_of_the_folder(
+    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
+) -> None:
+    fit(graph, split, out=tmp_path, num_threads=2, **options)
+    assert fit(graph, split, out=tmp_path, **options).record["config"]["training"]["num_threads"] == 2
+
+
+@pytest.mark.parametrize("name", ["record.json", "model.safetensors", "history.parquet", "predictions.parquet"])
+@pytest.mark.parametrize("damage", ["cut", "gone", "empty"])
+def test_a_damaged_run_is_one_sentence(
+    name: str, damage: str, graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
+) -> None:
+    fit(graph, split, out=tmp_path, **options)
+    path = tmp_path / name
+    content = {"cut": path.read_bytes()[:-20], "gone": b"", "empty": b"{}"}[damage]
+    path.unlink() if damage == "gone" else path.write_bytes(content)
+    with pytest.raises(InputError, match=r"is damaged .* Remove the folder|holds no complete run"):
+        load_run(tmp_path)
+
+
+def test_equal_splits_or_seeds_are_refused_before_training(
+    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="Each seed may be given once, got 3, 3"):
+        fit_all(graph, [split], seeds=[3, 3], out=tmp_path / "a", **options)
+    with pytest.raises(InputError, match="Each split may be given once"):
+        fit_all(graph, [split, split], out=tmp_path / "a", **options)
+    with pytest.raises(InputError, match="seed must be greater than or equal to 0"):
+        fit_all(graph, [split], seeds=[0, -1], out=tmp_path / "a", **options)
+    assert list(tmp_path.iterdir()) == []

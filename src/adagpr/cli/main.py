@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 import typer
 
@@ -28,5 +29,17 @@ def main() -> None:
     try:
         app()
     except AdaGPRError as error:
-        sys.stderr.write(f"Error: {error}\n")
-        sys.exit(2 if isinstance(error, InputError) else 1)
+        _end(str(error), 2 if isinstance(error, InputError) else 1)
+    except UnicodeError as error:
+        _end(f"A name holds characters that cannot be written ({error}).", 2)
+    except OSError as error:
+        _end(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}.", 1)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
+            raise
+        _end("There is not enough memory for this.", 1)
+
+
+def _end(sentence: str, code: int) -> NoReturn:
+    sys.stderr.write(f"Error: {sentence}\n")
+    sys.exit(code)

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-import tomllib
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adagpr.errors import InputError, unknown_name
-from adagpr.files import digest, read_toml
+from adagpr.cli.request import Request, read_request
+from adagpr.errors import InputError
+from adagpr.files import digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from adagpr.training import Epoch, Run, Stopping
 
-__all__ = ["parse_settings", "train"]
+__all__ = ["train"]
 
 
 def train(
@@ -60,22 +59,18 @@ def train(
     from adagpr.training import several
     from adagpr.training.config import resolve
 
-    base = _from_file(config) if config is not None else _Request()
-    options = {**base.options, **parse_settings(settings or [])}
-    data_options = base.data | {
-        key.removeprefix("data."): options.pop(key) for key in list(options) if key.startswith("data.")
-    }
+    request = read_request(config, settings or [])
+    options = {key: value for key, value in request.options.items() if key != "seed"}
     if device is not None:
         options["device"] = device
-    seeds = seed or [options.get("seed", 0)]
-    options.pop("seed", None)
-    model = model or base.model
-    graph, splits = load(dataset or base.dataset, split or base.split, data_root=data_root, **data_options)
-    if base.graph_sha256 not in (None, graph.fingerprint) and dataset is None:
-        raise InputError(f"{config} was written for another '{graph.name}': the graph's SHA-256 sum differs.")
-    resolved = [resolve(graph, item, model, {**options, "seed": seeds[0]})[1] for item in splits]
-    folder = out or Path("runs") / f"{graph.name}-{model}-{digest([resolved, list(seeds)])}"
+    seeds = seed or [request.options.get("seed", 0)]
+    model = model or request.model
+    graph, splits = load(dataset or request.dataset, split or request.split, data_root=data_root, **request.data)
     twin_options = several.without_graph(model, options) if without_graph else {}
+    resolved = [resolve(graph, item, model, {**options, "seed": number})[1] for item in splits for number in seeds]
+    if dataset is None and split is None:
+        _check_sums(request, resolved[0]["data"])
+    folder = out or Path("runs") / f"{Path(graph.name).name}-{model}-{digest(_decided(resolved))}"
     max_epochs = resolved[0]["training"]["max_epochs"]
     twins: list[Run] = []
     with _progress_bar(len(splits) * len(seeds) * (1 + without_graph), max_epochs) as bar:
@@ -100,60 +95,20 @@ def train(
         show(graph, splits, runs, twins, folder)
 
 
-@dataclass(frozen=True)
-class _Request:
-    """What a configuration file asks for."""
-
-    dataset: str = "digits"
-    split: str | None = None
-    model: str = "adagpr"
-    options: dict[str, Any] = field(default_factory=dict)
-    data: dict[str, Any] = field(default_factory=dict)
-    graph_sha256: str | None = None
+def _check_sums(request: Request, data: dict[str, Any]) -> None:
+    """Refuses to repeat a run on other data than it was made on."""
+    for key, value in request.sums.items():
+        if data[key] != value:
+            what = key.removesuffix("_sha256")
+            raise InputError(f"The configuration was written for another {what} of '{request.dataset}': {key} differs.")
 
 
-def _from_file(path: Path) -> _Request:
-    content = read_toml(path)
-    for table in content:
-        if table not in ("data", "model", "training"):
-            raise InputError(f"{path}: {unknown_name('table', table, ('data', 'model', 'training'))}")
-    data, model = dict(content.get("data", {})), dict(content.get("model", {}))
-    data.pop("split_sha256", None)
-    return _Request(
-        dataset=data.pop("name", _Request.dataset),
-        split=data.pop("split", None),
-        model=model.pop("name", _Request.model),
-        options={**model, **content.get("training", {})},
-        graph_sha256=data.pop("graph_sha256", None),
-        data=data,
-    )
-
-
-def parse_settings(settings: list[str]) -> dict[str, Any]:
-    """Reads ``key=value`` words; values as in TOML, bare words as text, ``group.name`` as a nested table.
-
-    Example:
-        >>> parse_settings(["num_layers=4", "decay=penalty", "weight_decay.convs=1.0"])
-        {'num_layers': 4, 'decay': 'penalty', 'weight_decay': {'convs': 1.0}}
-    """
-    found: dict[str, Any] = {}
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        key = key.strip().replace("-", "_")
-        if not equals or not key:
-            raise InputError(f"--set takes KEY=VALUE, got '{setting}'.")
-        try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            value = text.strip()
-        head, dot, tail = key.partition(".")
-        if not dot or head == "data":
-            found[key] = value
-        elif isinstance(found.setdefault(head, {}), dict):
-            found[head][tail] = value
-        else:
-            raise InputError(f"--set gives {head} both as a value and as a table.")
-    return {key: None if value == "none" else value for key, value in found.items()}
+def _decided(resolved: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The configurations without the number of threads, which the machine and not the user decides."""
+    return [
+        {**plain, "training": {key: value for key, value in plain["training"].items() if key != "num_threads"}}
+        for plain in resolved
+    ]
 
 
 @contextmanager

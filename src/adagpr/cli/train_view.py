@@ -42,7 +42,7 @@ def show(
     if coefficients:
         mean = f", mean of {len(runs)} runs" if len(runs) > 1 else ""
         console.print(Text(f"How much of each hop each layer uses{mean}", style="bold"))
-        console.print(_coefficients(torch.stack(coefficients).mean(0), console.width), "")
+        console.print(_coefficients(torch.stack(coefficients).mean(0), console), "")
     if graph.notes:
         console.print(f"Before you trust these numbers: adagpr data info {graph.name}\n", markup=False)
     console.print(f"run folder  {folder}", soft_wrap=True, markup=False)
@@ -90,24 +90,25 @@ def _summary(runs: list[Run], twins: list[Run]) -> Table:
     return table
 
 
-def _coefficients(values: Tensor, width: int) -> Table:
-    shown = min(values.shape[1], max(2, (width - 8) // 7))
+def _coefficients(values: Tensor, console: Console) -> Table:
+    shown = min(values.shape[1], max(2, (console.width - 8) // 7))
+    zero = "·" if console.encoding.startswith("utf") else "."
     table = Table(box=None, pad_edge=False)
     table.add_column("layer", justify="right")
     for hop in range(shown):
         table.add_column(f"hop {hop}", justify="right")
     for layer, row in enumerate(values.tolist(), 1):
-        table.add_row(str(layer), *(_shade(value) for value in row[:shown]))
+        table.add_row(str(layer), *(_shade(value, zero) for value in row[:shown]))
     if shown < values.shape[1]:
         table.caption = f"hops {shown} to {values.shape[1] - 1} are in record.json"
         table.caption_justify = "left"
     return table
 
 
-def _shade(value: float) -> Text:
+def _shade(value: float, zero: str) -> Text:
     """A coefficient, the brighter the larger; an exact zero is a dot."""
     if value == 0:
-        return Text("·", style="dim")
+        return Text(zero, style="dim")
     style = "bold green" if value >= 0.5 else "green" if value >= 0.1 else ""
     return Text(f"{value:.3f}", style=style)
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["load"]
 
+DEFAULT_FRACTIONS = (0.6, 0.2, 0.2)
+
 _CSBM_OPTIONS = [name for name in inspect.signature(csbm).parameters if name != "seed"]
 
 
@@ -29,7 +31,7 @@ def load(
     split: str | None = None,
     *,
     seed: int = 0,
-    fractions: Sequence[float] = (0.6, 0.2, 0.2),
+    fractions: Sequence[float] = DEFAULT_FRACTIONS,
     row_normalize: bool | None = None,
     data_root: Path | str | None = None,
     progress: Progress | None = None,
@@ -81,7 +83,14 @@ def load(
             fixed = _fixed_splits(dataset, read, number)
             number = None
     normalize = row_normalize if row_normalize is not None else dataset is not None and dataset.row_normalize
-    graph = _finished(graph, normalize, dataset.oddities if dataset else ())
+    origin = {"name": text, **options}
+    if row_normalize is not None:
+        origin["row_normalize"] = row_normalize
+    if kind == "random" and tuple(fractions) != DEFAULT_FRACTIONS:
+        origin["fractions"] = [float(share) for share in fractions]
+    if text == "csbm":
+        origin["seed"] = seed
+    graph = _finished(graph, normalize, dataset.oddities if dataset else (), origin)
     if kind == "random":
         from adagpr.data.splits import random_split
 
@@ -112,8 +121,8 @@ def _own_file(path: Path) -> tuple[Graph, list[Split], list[str]]:
     return graph, fixed, ["given", "random"] if fixed else ["random"]
 
 
-def _finished(graph: Graph, normalize: bool, notes: tuple[str, ...]) -> Graph:
-    """The graph with its notes and, if asked, features divided by their row sum."""
+def _finished(graph: Graph, normalize: bool, notes: tuple[str, ...], origin: dict[str, Any]) -> Graph:
+    """The graph with its notes and origin and, if asked, features divided by their row sum."""
     from dataclasses import replace
 
     import numpy as np
@@ -122,14 +131,14 @@ def _finished(graph: Graph, normalize: bool, notes: tuple[str, ...]) -> Graph:
     from adagpr.graph import compact_features
 
     if not normalize:
-        return replace(graph, notes=notes)
+        return replace(graph, notes=notes, origin=origin)
     x = graph.x if isinstance(graph.x, sp.csr_array) else sp.csr_array(graph.x.numpy())
     if x.nnz and x.data.min() < 0:
         raise InputError(f"load: row_normalize needs features that are not negative, and '{graph.name}' has some.")
     x = x.astype(np.float64)
     totals = x.sum(axis=1)
     x.data /= np.repeat(np.where(totals > 0, totals, 1.0), np.diff(x.indptr))
-    return replace(graph, x=compact_features(x), notes=notes)
+    return replace(graph, x=compact_features(x), notes=notes, origin=origin)
 
 
 Read = Callable[[str], bytes]

@@ -17,7 +17,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from adagpr.arguments import Count, Fraction, Positive, Rate, checked
+from adagpr.arguments import Count, Finite, Fraction, Positive, Rate, checked
 from adagpr.errors import InputError
 from adagpr.nn.adagpr_conv import AdaGPRConv, ProjectionName, WeightMaps
 from adagpr.nn.linear import Linear
@@ -67,7 +67,7 @@ class AdaGPR(Model):
         theta: Positive = 0.5,
         dropout: Rate = 0.5,
         projection: ProjectionName = "exp-sparsemax",
-        fixed_coeffs: list[float] | None = None,
+        fixed_coeffs: list[Finite] | None = None,
         weight_maps: WeightMaps = "shared",
         drop_edge: Rate = 0.0,
         pair_norm: Positive | None = None,

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from adagpr.arguments import Count, Fraction, Positive, checked
+from adagpr.arguments import Count, Finite, Fraction, Positive, checked
 from adagpr.errors import InputError
 from adagpr.ops import Operator, gpr_propagate, projection
 
@@ -86,7 +86,7 @@ class AdaGPRConv(nn.Module):
         theta: Positive | None = None,
         layer: Count = 1,
         projection: ProjectionName = "exp-sparsemax",
-        fixed_coeffs: list[float] | None = None,
+        fixed_coeffs: list[Finite] | None = None,
         weight_maps: WeightMaps = "shared",
     ) -> None:
         super().__init__()

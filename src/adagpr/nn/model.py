@@ -59,9 +59,9 @@ class Model(nn.Module):
                 reset(generator)
 
     def prepare(self, graph: Graph, operator: Operator) -> Any:
-        """What `forward` takes as its structure, made once a training; by default the operator.
+        """What `forward` takes as its structure, made once a training on the CPU; by default the operator.
 
-        The labels of ``graph`` are those of the training nodes; all others are -1.
+        It has a method ``to(device)``. The labels of ``graph`` are those of the training nodes; all others are -1.
         """
         return DroppableOperator.from_graph(graph, operator) if self.drop_edge > 0 else operator
 

@@ -18,6 +18,8 @@ __all__ = ["MODELS", "build", "model_class", "model_options"]
 
 MODELS: dict[str, type[Model]] = {model.name: model for model in (AdaGPR, GCNII, MLP)}
 
+DEFAULT_HIDDEN_CHANNELS = 64
+
 _FROM_DATA = ("in_channels", "out_channels")
 
 
@@ -28,10 +30,13 @@ def model_class(name: str) -> type[Model]:
     return MODELS[name]
 
 
-def model_options(name: str) -> list[str]:
-    """The arguments of a model that a user chooses; the data set the others."""
+def model_options(name: str) -> dict[str, Any]:
+    """The arguments of a model that a user chooses, with their defaults; the data set chooses the others."""
     fields = signature_fields(_unwrapped(model_class(name))).model_fields
-    return [key for key in fields if key not in _FROM_DATA]
+    defaults = {key: None if field.is_required() else field.default for key, field in fields.items()}
+    if "hidden_channels" in defaults:
+        defaults["hidden_channels"] = DEFAULT_HIDDEN_CHANNELS
+    return {key: value for key, value in defaults.items() if key not in _FROM_DATA}
 
 
 def build(name: str, arguments: Mapping[str, Any]) -> Model:

@@ -58,11 +58,16 @@ class DroppableOperator:
         transpose, order = transposed_order(structure)
         return cls(operator, csr_tensor(transpose, matrix.dtype), order, weights, loops, torch.from_numpy(rows))
 
+    def to(self, device: torch.device | str) -> DroppableOperator:
+        """The same on another device."""
+        parts = [part.to(device) for part in (self.transpose, self.order, self.weights, self.loops, self.rows)]
+        return DroppableOperator(self.full.to(device), *parts)
+
     def draw(self, rate: float, generator: np.random.Generator) -> Operator:
         """An operator from which each edge is missing with probability ``rate``."""
         mask, _ = keep_mask((len(self.weights),), rate, generator)
-        kept = self.weights * torch.from_numpy(mask) + self.loops
-        degree = torch.zeros(self.full.num_nodes, dtype=kept.dtype).index_add_(0, self.rows, kept)
+        kept = self.weights * torch.from_numpy(mask).to(self.weights.device) + self.loops
+        degree = kept.new_zeros(self.full.num_nodes).index_add_(0, self.rows, kept)
         scale = degree.rsqrt().masked_fill_(degree == 0, 0.0)
         values = kept * scale[self.rows] * scale[self.full.matrix.col_indices()]
         return Operator(

@@ -69,13 +69,13 @@ def operator(
     """Builds the operator of ``graph``; see the module for the equation.
 
     Args:
-        graph: The graph; its weights must not be negative.
+        graph: The graph.
         direction: ``"directed"`` for the edges as given, ``"symmetric"`` to read each edge both ways.
         self_loops: Whether to add the identity before normalising.
         dtype: Precision of the result; degrees are always summed in float64.
 
     Raises:
-        InputError: ``direction`` is unknown or a weight is negative.
+        InputError: ``direction`` is unknown.
 
     Example:
         >>> from adagpr.graph import from_scipy
@@ -94,10 +94,6 @@ def operator(
 
 def normalise(adj: sp.csr_array, direction: Direction, self_loops: bool) -> sp.csr_array:
     """The equation of this module in float64, as a SciPy matrix."""
-    if adj.nnz and adj.data.min() < 0:
-        raise InputError(
-            f"operator: edge weights must not be negative, got {adj.data.min():g}; degrees would be undefined."
-        )
     weights = sp.csr_array(adj, dtype=np.float64)
     if direction == "symmetric":
         weights = sp.csr_array(weights.maximum(weights.T))

@@ -38,10 +38,12 @@ _LARGEST_EXPONENT = 60.0
 class _Sparsemax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor) -> Tensor:
+        # The result does not change when all scores are shifted; with the largest at 0 nothing cancels.
+        scores = scores - scores.amax(-1, keepdim=True)
         ordered, _ = scores.sort(dim=-1, descending=True)
         sums = ordered.cumsum(-1) - 1
         ranks = torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype, device=scores.device)
-        size = (ranks * ordered > sums).sum(-1, keepdim=True)
+        size = (ranks * ordered > sums).sum(-1, keepdim=True).clamp_(min=1)
         threshold = sums.gather(-1, size - 1) / size
         weights = (scores - threshold).clamp_(min=0)
         ctx.save_for_backward(weights)
@@ -66,7 +68,7 @@ class _Entmax15(torch.autograd.Function):
         mean = ordered.cumsum(-1) / ranks
         spread = ranks * (ordered.square().cumsum(-1) / ranks - mean.square())
         thresholds = mean - ((1 - spread) / ranks).clamp(min=0).sqrt()
-        size = (thresholds <= ordered).sum(-1, keepdim=True)
+        size = (thresholds <= ordered).sum(-1, keepdim=True).clamp_(min=1)
         weights = (halves - thresholds.gather(-1, size - 1)).clamp(min=0).square()
         ctx.save_for_backward(weights)
         return weights

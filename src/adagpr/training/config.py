@@ -5,22 +5,22 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from adagpr.arguments import Count, Nonnegative, Positive, check
+from adagpr.arguments import Count, Nonnegative, Positive, Whole, check
 from adagpr.errors import InputError, unknown_name
+from adagpr.files import read_toml
 from adagpr.graph import Graph, Split
 from adagpr.nn import build, model_options
 from adagpr.ops import Direction
 
-__all__ = ["TrainingConfig", "choose_num_threads", "differences", "resolve"]
+__all__ = ["TrainingConfig", "choose_num_threads", "differences", "read_config", "resolve"]
 
-DEFAULT_HIDDEN_CHANNELS = 64
-
-# Below this many multiplications a product, a second thread costs more than it brings.
+# With fewer multiplications a product for each thread, another one costs more than it brings.
 _WORK_PER_THREAD = 40_000_000
 
 
@@ -48,7 +48,7 @@ class TrainingConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    seed: Annotated[Whole, Field(ge=0, lt=2**63)] = 0
     lr: Positive = 0.01
     max_epochs: Count = 1500
     weight_decay: Nonnegative | dict[str, Nonnegative] = 5e-4
@@ -57,8 +57,8 @@ class TrainingConfig(BaseModel):
     patience: Count | None = 300
     progress: Literal["monitor", "validation"] = "validation"
     direction: Direction = "directed"
-    self_loops: bool = True
-    num_threads: Count | None = None
+    self_loops: Annotated[bool, Field(strict=True)] = True
+    num_threads: Annotated[Whole, Field(ge=1, le=256)] | None = None
     device: Literal["cpu", "cuda"] = "cpu"
 
 
@@ -73,31 +73,59 @@ def resolve(
     Raises:
         InputError: An option is unknown or out of range, or graph and split do not fit.
     """
-    chosen = model_options(model)
-    unknown = [key for key in options if key not in chosen and key not in TrainingConfig.model_fields]
-    if unknown:
-        known = [*chosen, *TrainingConfig.model_fields]
-        raise unknown_name(f"key for the model '{model}'", unknown[0], known)
+    defaults = model_options(model)
+    mistakes: list[str] = []
+    for key in options:
+        if key not in defaults and key not in TrainingConfig.model_fields:
+            known = [*defaults, *TrainingConfig.model_fields]
+            mistakes.append(str(unknown_name(f"key for the model '{model}'", key, known)))
     asked = {key: value for key, value in options.items() if key in TrainingConfig.model_fields}
-    training = check("training", TrainingConfig, asked)
+    arguments = defaults | {key: value for key, value in options.items() if key in defaults}
+    sizes = {"in_channels": graph.num_features, "out_channels": graph.num_classes}
+    try:
+        training = check("training", TrainingConfig, asked)
+    except InputError as error:
+        mistakes.append(str(error))
+    try:
+        built = build(model, {**arguments, **sizes})
+    except InputError as error:
+        mistakes.append(str(error))
+    if mistakes:
+        raise InputError(" ".join(mistakes))
     split.check(graph)
-    arguments = {key: value for key, value in options.items() if key in chosen}
-    if "hidden_channels" in chosen:
-        arguments.setdefault("hidden_channels", DEFAULT_HIDDEN_CHANNELS)
-    built = build(model, {**arguments, "in_channels": graph.num_features, "out_channels": graph.num_classes})
     _check_groups(training, list(built.parameter_groups()))
     if training.device == "cuda" and not torch.cuda.is_available():
         raise InputError("training: device is 'cuda', but torch sees no such device here.")
     if training.num_threads is None:
-        width = int(built.arguments.get("hidden_channels", DEFAULT_HIDDEN_CHANNELS))
+        width = int(built.arguments.get("hidden_channels", 1))
         training = training.model_copy(update={"num_threads": choose_num_threads(graph, width)})
-    own = {key: value for key, value in built.arguments.items() if key not in ("in_channels", "out_channels")}
+    own = {key: value for key, value in built.arguments.items() if key not in sizes}
     plain = {
         "data": _describe(graph, split),
         "model": {"name": model, **own},
         "training": training.model_dump(),
     }
     return training, plain
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """A stored configuration, with keys that it was written without at their defaults."""
+    stored = _without_none_texts(read_toml(path))
+    try:
+        model, training = stored["model"], stored["training"]
+        return {
+            "data": dict(stored["data"]),
+            "model": {"name": model["name"], **model_options(model["name"]), **model},
+            "training": TrainingConfig().model_dump() | training,
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is not a run's configuration. Remove its folder to start this run anew.") from error
+
+
+def _without_none_texts(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _without_none_texts(value) for key, value in content.items()}
+    return None if content == "none" else content
 
 
 def _check_groups(training: TrainingConfig, groups: list[str]) -> None:
@@ -108,7 +136,7 @@ def _check_groups(training: TrainingConfig, groups: list[str]) -> None:
 
 
 def choose_num_threads(graph: Graph, width: int) -> int:
-    """Threads that pay off: one for each few million multiplications of a product, up to the cores there are."""
+    """Threads that pay off: one for each 40 million multiplications of a product, up to the cores there are."""
     work = (graph.num_edges + graph.num_nodes) * width + graph.num_nodes * width * width
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     return max(1, min(cores, work // _WORK_PER_THREAD))
@@ -120,6 +148,7 @@ def _describe(graph: Graph, split: Split) -> dict[str, Any]:
         hasher.update(f"{len(part)}:".encode() + part.numpy().tobytes())
     return {
         "name": graph.name,
+        **graph.origin,
         "split": split.name,
         "graph_sha256": graph.fingerprint,
         "split_sha256": hasher.hexdigest(),
@@ -127,7 +156,7 @@ def _describe(graph: Graph, split: Split) -> dict[str, Any]:
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Dotted names of the keys whose values differ between two nested configurations; a missing key equals ``None``."""
+    """Dotted names of the keys whose values differ between two nested configurations."""
     found: list[str] = []
     for key in sorted({*one, *other}):
         left, right = one.get(key), other.get(key)

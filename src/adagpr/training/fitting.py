@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
-import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +14,13 @@ import torch
 import torch.nn.functional as F
 
 from adagpr.errors import InputError
-from adagpr.files import folder_lock, make_folder, read_toml, to_toml, write_toml
+from adagpr.files import folder_lock, make_folder, write_toml
 from adagpr.graph import PARTS, Graph, Split
 from adagpr.metrics import accuracy
 from adagpr.nn import Model, build
 from adagpr.ops import features, operator
 from adagpr.training.checkpoint import load_tensors, save_tensors
-from adagpr.training.config import TrainingConfig, differences, resolve
+from adagpr.training.config import TrainingConfig, differences, read_config, resolve
 from adagpr.training.loop import HISTORY_COLUMNS, Inputs, State, evaluate, train
 from adagpr.training.machine import describe_machine, forget_peak_memory
 from adagpr.training.run import Run, history_table, load_run, predictions_table, save_run
@@ -68,34 +68,50 @@ def fit(
         >>> run.coefficients.shape
         torch.Size([2, 4])
     """
+    folder = None if out is None else Path(out)
+    stored = None if folder is None else _stored_config(folder)
+    if stored is not None and options.get("num_threads") is None:
+        options["num_threads"] = stored["training"]["num_threads"]
     config, plain = resolve(graph, split, model, options)
-    with contextlib.ExitStack() as stack:
-        folder = None
-        if out is not None:
-            folder = Path(out)
-            _check_folder(folder, plain)
-            make_folder(folder)
-            stack.enter_context(folder_lock(folder))
-            if (folder / "record.json").exists():
-                return load_run(folder)
-            write_toml(folder / "config.toml", plain)
-        stack.enter_context(_threads(config.num_threads or 1))
-        run = _train(graph, split, config, plain, folder, on_epoch or _silent, checkpoint_seconds)
-        if folder is not None:
-            save_run(run, folder)
+    on_epoch = on_epoch or _silent
+    if folder is None:
+        with _threads(config.num_threads or 1):
+            return _train(graph, split, config, plain, None, on_epoch, checkpoint_seconds)
+    if stored is not None:
+        _check_same(folder, stored, plain)
+        if (folder / "record.json").exists():
             shutil.rmtree(folder / "checkpoint", ignore_errors=True)
-        return run
+            return load_run(folder)
+    make_folder(folder)
+    with folder_lock(folder), _threads(config.num_threads or 1):
+        stored = _stored_config(folder)
+        if stored is None:
+            write_toml(folder / "config.toml", plain)
+        else:
+            _check_same(folder, stored, plain)
+        if not (folder / "record.json").exists():
+            run = _train(graph, split, config, plain, folder, on_epoch, checkpoint_seconds)
+            save_run(run, folder)
+        shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+        return load_run(folder)
 
 
 def _silent(number: int, epoch: Epoch, stopping: Stopping) -> None:
     pass
 
 
-def _check_folder(folder: Path, plain: dict[str, Any]) -> None:
-    known = folder / "config.toml"
-    if not known.exists():
-        return
-    different = differences(read_toml(known), tomllib.loads(to_toml(plain)))
+def _stored_config(folder: Path) -> dict[str, Any] | None:
+    """The configuration of the run that the folder already holds, complete or not."""
+    path = folder / "config.toml"
+    try:
+        return read_config(path) if path.exists() else None
+    except OSError as error:
+        raise InputError(f"Cannot read the folder {folder}: {error.strerror}.") from error
+
+
+def _check_same(folder: Path, stored: dict[str, Any], plain: dict[str, Any]) -> None:
+    # Both sides go through JSON, so that a tuple and a list count as equal.
+    different = differences(stored, json.loads(json.dumps(plain)))
     if different:
         raise InputError(
             f"{folder} holds a run of another configuration; these keys differ: {', '.join(different)}. "
@@ -134,7 +150,7 @@ def _train(
 
     def save() -> None:
         if checkpoint is not None:
-            checkpoint.parent.mkdir(exist_ok=True)
+            make_folder(checkpoint.parent)
             save_tensors(checkpoint, *state.tensors())
 
     if checkpoint is not None and checkpoint.exists():
@@ -158,11 +174,11 @@ def _train(
 
 def _inputs(graph: Graph, split: Split, config: TrainingConfig, model: Model) -> Inputs:
     device = config.device
-    op = operator(graph, config.direction, config.self_loops).to(device)
+    op = operator(graph, config.direction, config.self_loops)
     moved = Split(split.train.to(device), split.val.to(device), split.test.to(device), split.name)
     known = torch.full_like(graph.y, -1)
     known[split.train] = graph.y[split.train]
-    structure = model.prepare(replace(graph, y=known), op)
+    structure = model.prepare(replace(graph, y=known), op).to(device)
     return Inputs(features(graph.x).to(device), structure, graph.y.to(device), moved)
 
 
@@ -186,7 +202,7 @@ def _result(state: State, config: TrainingConfig, graph: Graph, split: Split, lo
         "best_epoch": state.stopping.best_epoch,
         "num_epochs": len(state.history),
         "stopped_by": "patience" if state.stopping.is_over(config) else "max_epochs",
-        "val_objective": float(sum(state.history[state.stopping.best_epoch - 1][i] for i in (2, 4))),
+        "val_objective": Epoch(*state.history[state.stopping.best_epoch - 1]).val_objective,
     }
     for part in PARTS:
         index: torch.Tensor = getattr(split, part)

@@ -55,7 +55,8 @@ class State:
         factor = 2.0 if config.decay == "penalty" else 1.0
         groups = model.parameter_groups()
         self.optimizer = torch.optim.Adam(
-            [{"params": groups[name], "weight_decay": factor * self.decays[name]} for name in groups],
+            [{"params": groups[name], "weight_decay": factor * self.decays[name]} for name in groups]
+            or [{"params": []}],
             lr=config.lr,
             fused=True,
         )
@@ -131,12 +132,15 @@ def train(
     model, split, y = state.model, inputs.split, inputs.y
     saved = started = time.perf_counter()
     before = state.seconds
-    while len(state.history) < config.max_epochs and not state.stopping.is_over(config):
+    # A model without parameters has nothing to learn: it is measured once.
+    num_epochs = config.max_epochs if state.decays else 1
+    while len(state.history) < num_epochs and not state.stopping.is_over(config):
         model.train()
         state.optimizer.zero_grad(set_to_none=True)
         loss = F.cross_entropy(model(inputs.x, inputs.structure)[split.train], y[split.train])
-        loss.backward()
-        state.optimizer.step()
+        if state.decays:
+            loss.backward()
+            state.optimizer.step()
 
         logits = evaluate(model, inputs)
         epoch = Epoch(

@@ -115,12 +115,15 @@ def load_run(folder: Path | str) -> Run:
     folder = Path(folder)
     if not (folder / "record.json").exists():
         raise InputError(f"{folder} holds no complete run: there is no record.json in it.")
-    record = read_json(folder / "record.json")
-    arguments = dict(record["config"]["model"])
-    name = arguments.pop("name")
-    sizes = {"in_channels": record["data"]["num_features"], "out_channels": len(record["data"]["class_names"])}
-    model = build(name, {**sizes, **arguments})
-    model.load_state_dict(load_tensors(folder / "model.safetensors")[0])
+    try:
+        record = read_json(folder / "record.json")
+        arguments = dict(record["config"]["model"])
+        name = arguments.pop("name")
+        sizes = {"in_channels": record["data"]["num_features"], "out_channels": len(record["data"]["class_names"])}
+        model = build(name, {**sizes, **arguments})
+        model.load_state_dict(load_tensors(folder / "model.safetensors")[0])
+        tables = [pq.read_table(folder / f"{part}.parquet") for part in ("history", "predictions")]
+    except (InputError, KeyError, TypeError, RuntimeError, OSError, pa.ArrowException) as error:
+        raise InputError(f"The run in {folder} is damaged ({error}). Remove the folder to start it anew.") from error
     model.eval()
-    tables = [pq.read_table(folder / f"{part}.parquet") for part in ("history", "predictions")]
     return Run(record, model, tables[0], tables[1], folder)

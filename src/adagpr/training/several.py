@@ -10,6 +10,7 @@ from typing import Any
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
 from adagpr.nn import model_options
+from adagpr.training.config import resolve
 from adagpr.training.fitting import OnEpoch, fit
 from adagpr.training.run import Run
 
@@ -18,6 +19,9 @@ __all__ = ["fit_all", "run_folders", "summarise", "without_graph"]
 
 def run_folders(out: Path | None, splits: Sequence[Split], seeds: Sequence[int]) -> list[Path | None]:
     """The folder of each run: ``out`` itself for a single run, else one below it for each split and seed."""
+    for what, values in (("split", [split.name for split in splits]), ("seed", list(seeds))):
+        if len(set(values)) < len(values):
+            raise InputError(f"Each {what} may be given once, got {', '.join(str(value) for value in values)}.")
     if out is None or len(splits) * len(seeds) == 1:
         return [out] * (len(splits) * len(seeds))
     return [out / f"{split.name.replace('/', '-')}-seed-{seed}" for split in splits for seed in seeds]
@@ -45,6 +49,9 @@ def fit_all(
         options: Passed on to `fit`.
     """
     folders = run_folders(out, splits, seeds)
+    for split in splits:
+        for seed in seeds:
+            resolve(graph, split, model, {**options, "seed": seed})
     runs: list[Run] = []
     for split in splits:
         for seed in seeds:

@@ -1,0 +1,98 @@
+"""What a user asks for: a configuration file, and words such as ``num_layers=4`` that win over it."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from adagpr.errors import InputError, unknown_name
+from adagpr.files import read_toml
+
+__all__ = ["Request", "parse_settings", "read_request"]
+
+_TABLES = ("data", "model", "training")
+_NOT_DATA_OPTIONS = ("name", "split", "data_root", "progress")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A data set, a model and their options, with defaults for what nobody named.
+
+    Attributes:
+        dataset: Name or file of the data.
+        split: The split, by default the data set's own.
+        model: Name of the model.
+        options: Arguments of the model and of the training.
+        data: Arguments of `adagpr.load`.
+        sums: SHA-256 sums of graph and split that a run's configuration was written for.
+    """
+
+    dataset: str = "digits"
+    split: str | None = None
+    model: str = "adagpr"
+    options: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
+    sums: dict[str, str] = field(default_factory=dict)
+
+
+def read_request(path: Path | None, settings: list[str]) -> Request:
+    """The request of a TOML file, if there is one, with ``settings`` laid over it key by key."""
+    tables: dict[str, dict[str, Any]] = {name: {} for name in _TABLES}
+    for name, table in ({} if path is None else read_toml(path)).items():
+        if name not in _TABLES:
+            raise InputError(f"{path}: {unknown_name('table', name, _TABLES)}")
+        if not isinstance(table, dict):
+            raise InputError(f"{path}: {name} must be a table, got {table!r}.")
+        tables[name] = table
+    data, model = dict(tables["data"]), dict(tables["model"])
+    named = {"dataset": data.pop("name", None), "split": data.pop("split", None), "model": model.pop("name", None)}
+    for key, value in named.items():
+        if value is not None and not isinstance(value, str):
+            raise InputError(f"{path}: the name of the {key} must be a text, got {value!r}.")
+    sums: dict[str, str] = {key: str(data.pop(key)) for key in ("graph_sha256", "split_sha256") if key in data}
+    options = {**model, **tables["training"]}
+    for key, value in parse_settings(settings).items():
+        if key == "data":
+            data |= value if isinstance(value, dict) else {"data": value}
+        elif isinstance(value, dict) and isinstance(options.get(key), dict):
+            options[key] = options[key] | value
+        else:
+            options[key] = value
+    for key in _NOT_DATA_OPTIONS:
+        if key in data:
+            raise InputError(f"data.{key} cannot be set; see: adagpr train --help")
+    found = {key: value for key, value in named.items() if value is not None}
+    return Request(options=_none(options), data=_none(data), sums=sums, **found)
+
+
+def _none(options: dict[str, Any]) -> dict[str, Any]:
+    return {key: None if value == "none" else value for key, value in options.items()}
+
+
+def parse_settings(settings: list[str]) -> dict[str, Any]:
+    """Reads ``key=value`` words; values as in TOML, bare words as text, ``group.name`` as a nested table.
+
+    Example:
+        >>> parse_settings(["num_layers=4", "decay=penalty", "weight_decay.convs=1.0"])
+        {'num_layers': 4, 'decay': 'penalty', 'weight_decay': {'convs': 1.0}}
+    """
+    found: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        head, dot, tail = key.strip().replace("-", "_").partition(".")
+        if not equals or not head:
+            raise InputError(f"--set takes KEY=VALUE, got '{setting}'.")
+        value = {tail: _value(text)} if dot else _value(text)
+        if head in found and isinstance(found[head], dict) != isinstance(value, dict):
+            raise InputError(f"--set gives {head} both as a value and as a table.")
+        found[head] = found[head] | value if head in found and isinstance(value, dict) else value
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (ValueError, RecursionError, KeyError):
+        return text.strip()

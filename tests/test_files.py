@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adagpr.errors import InputError, StorageError, unknown_name
+from adagpr.files import digest, folder_lock, read_json, read_toml, to_toml, write_atomically, write_json
+from adagpr.seeding import capture, restore, stream, torch_generator
+
+PLAIN = st.one_of(st.booleans(), st.integers(-(2**60), 2**60), st.floats(allow_nan=False), st.text())
+TABLES = st.recursive(
+    st.dictionaries(st.text(), st.one_of(PLAIN, st.lists(PLAIN))),
+    lambda inner: st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+
+
+@given(TABLES)
+def test_plain_tables_survive_toml(content: dict[str, Any]) -> None:
+    assert tomllib.loads(to_toml(content)) == content
+
+
+def test_none_is_written_as_a_word() -> None:
+    assert to_toml({"patience": None}) == 'patience = "none"\n'
+
+
+def test_what_has_no_form_in_toml_is_an_error() -> None:
+    with pytest.raises(TypeError, match="TOML has no form for set"):
+        to_toml({"a": {1, 2}})
+
+
+def test_a_failed_write_leaves_the_old_content_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_json(path, {"old": 1})
+
+    def fail(temporary: Path) -> None:
+        temporary.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(StorageError, match=r"the disk is full\. What was there before is unchanged"):
+        write_atomically(path, fail)
+    assert read_json(path) == {"old": 1}
+    assert [item.name for item in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_an_interrupted_write_leaves_nothing_half_written(tmp_path: Path) -> None:
+    def interrupted(temporary: Path) -> None:
+        temporary.write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "a", interrupted)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_lock_clears_away_what_a_killed_process_left(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").mkdir()
+    for name in (".a.json.123.tmp", "checkpoint/.state.9.tmp", ".probe.7"):
+        (tmp_path / name).write_text("half")
+    with folder_lock(tmp_path):
+        assert sorted(path.name for path in tmp_path.rglob("*")) == [".lock", "checkpoint"]
+
+
+def test_nan_cannot_enter_a_record(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "a.json", {"loss": float("nan")})
+
+
+@pytest.mark.parametrize("read", [read_json, read_toml])
+def test_a_broken_file_is_named(read: Any, tmp_path: Path) -> None:
+    (tmp_path / "broken").write_text("{ [")
+    with pytest.raises(InputError, match=r"Cannot read .*broken"):
+        read(tmp_path / "broken")
+
+
+def test_a_digest_does_not_depend_on_the_order_of_keys() -> None:
+    assert digest({"a": 1, "b": [2.0]}) == digest({"b": [2.0], "a": 1}) != digest({"a": 1, "b": [2.5]})
+
+
+def test_unknown_names_offer_the_nearest_or_all() -> None:
+    assert str(unknown_name("fruit", "aple", ["apple", "pear"])) == "Unknown fruit 'aple'. Did you mean 'apple'?"
+    assert str(unknown_name("fruit", "x", ["apple", "pear"])) == "Unknown fruit 'x'. Known: apple, pear."
+
+
+def test_a_captured_stream_goes_on_where_it_was() -> None:
+    first = stream(3, "dropout")
+    first.bit_generator.random_raw(5)
+    first.integers(7, dtype=np.int32)
+    state = capture(first)
+    second = stream(99, "other")
+    restore(second, state)
+    assert (
+        first.integers(1000, size=50, dtype=np.int32).tolist()
+        == second.integers(1000, size=50, dtype=np.int32).tolist()
+    )
+    assert first.random(3).tolist() == second.random(3).tolist()
+
+
+def test_streams_of_one_seed_differ_by_purpose() -> None:
+    assert stream(0, "a").random() != stream(0, "b").random()
+    assert torch_generator(0, "a").initial_seed() != torch_generator(0, "b").initial_seed()
+    assert torch_generator(4, "a").initial_seed() == torch_generator(4, "a").initial_seed()
