@@ -15,7 +15,7 @@ from adagpr.data import csbm
 from adagpr.errors import AdaGPRError, InputError
 from adagpr.files import read_json, read_toml
 from adagpr.graph import Graph, Split, from_scipy
-from adagpr.nn import build
+from adagpr.nn import MODELS, build
 from adagpr.ops import PROJECTIONS, features, operator
 from adagpr.training import Epoch, TrainingConfig, fit, load_run
 from adagpr.training.loop import State
@@ -283,3 +283,10 @@ def test_equal_splits_or_seeds_are_refused_before_training(
     with pytest.raises(InputError, match="seed must be greater than or equal to 0"):
         fit_all(graph, [split], seeds=[0, -1], out=tmp_path / "a", **options)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_trains_by_the_one_loop(model: str, graph: Graph, split: Split, tmp_path: Path) -> None:
+    run = fit(graph, split, model, max_epochs=3, out=tmp_path, checkpoint_seconds=0.0)
+    assert 0 <= run.test_acc <= 1
+    assert load_run(tmp_path).predictions.equals(run.predictions)

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-from adagpr.cli import data, train
+from adagpr.cli import data, models, train
 from adagpr.errors import AdaGPRError, InputError
 
 __all__ = ["app", "main"]
@@ -21,6 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("train")(train.train)
+app.command("models")(models.models)
 app.add_typer(data.app, name="data")
 
 

@@ -54,6 +54,8 @@ class AdaGPR(Model):
     """
 
     name = "adagpr"
+    paper = "Wimalawarne and Suzuki, 2021"
+    good_for = "deep networks whose layers learn how many hops to use, and show it"
 
     @checked
     def __init__(

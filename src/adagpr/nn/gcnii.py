@@ -33,6 +33,8 @@ class GCNII(AdaGPR):
     """
 
     name = "gcnii"
+    paper = "Chen et al., 2020"
+    good_for = "deep networks of one hop a layer that do not smooth away"
 
     @checked
     def __init__(

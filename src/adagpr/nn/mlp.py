@@ -26,6 +26,8 @@ class MLP(Model):
     """
 
     name = "mlp"
+    paper = ""
+    good_for = "what features say without the graph"
 
     @checked
     def __init__(

@@ -23,12 +23,16 @@ class Model(nn.Module):
 
     Attributes:
         name: The name in the registry.
+        paper: Authors and year.
+        good_for: When to take it, in half a sentence.
         arguments: What the constructor was given, defaults included.
         dropout: Probability of dropping an element wherever the model drops.
         drop_edge: Probability of leaving out an edge while training, drawn anew at every step.
     """
 
     name: ClassVar[str]
+    paper: ClassVar[str]
+    good_for: ClassVar[str]
     arguments: dict[str, Any]
     dropout: float
     drop_edge: float
@@ -59,9 +63,9 @@ class Model(nn.Module):
                 reset(generator)
 
     def prepare(self, graph: Graph, operator: Operator) -> Any:
-        """What `forward` takes as its structure, made once a training on the CPU; by default the operator.
+        """What `forward` takes as its structure, made once a training; by default the operator, on whose device it is.
 
-        It has a method ``to(device)``. The labels of ``graph`` are those of the training nodes; all others are -1.
+        The labels of ``graph`` are those of the training nodes; all others are -1.
         """
         return DroppableOperator.from_graph(graph, operator) if self.drop_edge > 0 else operator
 

@@ -10,13 +10,42 @@ import torch
 from adagpr.arguments import check_call, signature_fields
 from adagpr.errors import unknown_name
 from adagpr.nn.adagpr import AdaGPR
+from adagpr.nn.appnp import APPNP
+from adagpr.nn.gat import GAT
+from adagpr.nn.gcn import GCN
 from adagpr.nn.gcnii import GCNII
+from adagpr.nn.geom_gcn import GeomGCN
+from adagpr.nn.gprgnn import GPRGNN
+from adagpr.nn.graphsage import GraphSAGE
+from adagpr.nn.incepgcn import IncepGCN
+from adagpr.nn.jknet import JKNet
+from adagpr.nn.label_propagation import LabelPropagation
 from adagpr.nn.mlp import MLP
 from adagpr.nn.model import Model
+from adagpr.nn.ppnp import PPNP
+from adagpr.nn.scattering_gcn import ScatteringGCN
+from adagpr.nn.sgc import SGC
 
 __all__ = ["MODELS", "build", "model_class", "model_options"]
 
-MODELS: dict[str, type[Model]] = {model.name: model for model in (AdaGPR, GCNII, MLP)}
+_CLASSES: tuple[type[Model], ...] = (
+    AdaGPR,
+    GCNII,
+    GCN,
+    JKNet,
+    IncepGCN,
+    GAT,
+    GeomGCN,
+    ScatteringGCN,
+    APPNP,
+    PPNP,
+    GPRGNN,
+    SGC,
+    GraphSAGE,
+    LabelPropagation,
+    MLP,
+)
+MODELS: dict[str, type[Model]] = {model.name: model for model in _CLASSES}
 
 DEFAULT_HIDDEN_CHANNELS = 64
 

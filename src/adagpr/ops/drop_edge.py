@@ -48,7 +48,7 @@ class DroppableOperator:
         adj = sp.csr_array(graph.adj, dtype=np.float64)
         if operator.direction == "symmetric":
             adj = sp.csr_array(adj.maximum(adj.T))
-        matrix = operator.matrix
+        matrix = operator.matrix.cpu()
         rows = np.repeat(np.arange(graph.num_nodes), np.diff(matrix.crow_indices().numpy()))
         columns = matrix.col_indices().numpy().copy()
         weights = torch.from_numpy(np.asarray(adj[rows, columns], dtype=np.float64).ravel()).to(matrix.dtype)
@@ -56,12 +56,8 @@ class DroppableOperator:
         starts = matrix.crow_indices().numpy().copy()
         structure = sp.csr_array((weights.numpy(), columns, starts), shape=adj.shape)
         transpose, order = transposed_order(structure)
-        return cls(operator, csr_tensor(transpose, matrix.dtype), order, weights, loops, torch.from_numpy(rows))
-
-    def to(self, device: torch.device | str) -> DroppableOperator:
-        """The same on another device."""
-        parts = [part.to(device) for part in (self.transpose, self.order, self.weights, self.loops, self.rows)]
-        return DroppableOperator(self.full.to(device), *parts)
+        parts = (csr_tensor(transpose, matrix.dtype), order, weights, loops, torch.from_numpy(rows))
+        return cls(operator, *(part.to(operator.matrix.device) for part in parts))
 
     def draw(self, rate: float, generator: np.random.Generator) -> Operator:
         """An operator from which each edge is missing with probability ``rate``."""

@@ -174,11 +174,11 @@ def _train(
 
 def _inputs(graph: Graph, split: Split, config: TrainingConfig, model: Model) -> Inputs:
     device = config.device
-    op = operator(graph, config.direction, config.self_loops)
+    op = operator(graph, config.direction, config.self_loops).to(device)
     moved = Split(split.train.to(device), split.val.to(device), split.test.to(device), split.name)
     known = torch.full_like(graph.y, -1)
     known[split.train] = graph.y[split.train]
-    structure = model.prepare(replace(graph, y=known), op).to(device)
+    structure = model.prepare(replace(graph, y=known), op)
     return Inputs(features(graph.x).to(device), structure, graph.y.to(device), moved)
 
 

@@ -1,0 +1,63 @@
+"""``adagpr models``: the models by name, and the options of each."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["models"]
+
+# The sizes that parameters are counted for: those of Cora.
+NUM_FEATURES, NUM_CLASSES = 1433, 7
+
+
+def models(
+    name: Annotated[str | None, typer.Argument(help="A model, to see its options.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the models: paper, depth, number of parameters, and what each is good for."""
+    from adagpr.nn import MODELS, model_class, model_options
+
+    if name is not None:
+        model_class(name)
+    rows = [_row(item, model_options(item)) for item in ([name] if name else MODELS)]
+    if as_json:
+        typer.echo(json.dumps(rows[0] if name else rows, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    table = Table(box=None, pad_edge=False)
+    if name:
+        console.print(f"{name}: {rows[0]['good_for']}. {rows[0]['paper']}\n", markup=False)
+        table.add_column("option")
+        table.add_column("default")
+        for key, value in rows[0]["options"].items():
+            table.add_row(key, "none" if value is None else json.dumps(value))
+    else:
+        for heading in ("name", "paper", "layers", "parameters", "good for"):
+            table.add_column(heading, justify="right" if heading in ("layers", "parameters") else "left")
+        for row in rows:
+            table.add_row(
+                row["name"], row["paper"], str(row["num_layers"] or "-"), f"{row['num_parameters']:,}", row["good_for"]
+            )
+    console.print(table)
+    if not name:
+        console.print("\nLayers are the default; parameters are counted for Cora. Options of one: adagpr models NAME")
+
+
+def _row(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    from adagpr.nn import build
+
+    model = build(name, {**options, "in_channels": NUM_FEATURES, "out_channels": NUM_CLASSES})
+    return {
+        "name": name,
+        "paper": model.paper,
+        "num_layers": options.get("num_layers"),
+        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "good_for": model.good_for,
+        "options": options,
+    }

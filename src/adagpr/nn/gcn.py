@@ -1,0 +1,127 @@
+r"""GCN (Kipf and Welling, 2017), with the layer that the other convolutional baselines are made of.
+
+.. math:: H_l = \mathrm{relu}(\tilde A H_{l-1} W_l + b_l), \qquad Z = \tilde A H_{L-1} W_L + b_L
+
+Weights start Glorot uniform and biases at zero, as in the paper's code and in torch_geometric. Dropout stands before
+every convolution, the features included. The paper decays the first layer only, hence the groups.
+
+The released codes disagree. ``tkipf/gcn`` follows the paper: no bias, dropout of the features, decay of ``layers[0]``
+alone (``gcn/models.py``). ``tkipf/pygcn`` adds a bias, starts weights and biases uniform in ``+-1/sqrt(out_channels)``
+(``pygcn/layers.py``), leaves the features whole, divides by row sums instead of their roots on both sides
+(``pygcn/utils.py``) and decays everything. Here the bias is pygcn's and torch_geometric's, all else the paper's.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from adagpr.arguments import Count, Positive, Rate, checked
+from adagpr.nn.model import Model
+from adagpr.ops import DroppableOperator, Features, Operator, gpr_propagate, linear, pair_norm
+
+__all__ = ["GCN", "GCNConv", "activated", "graph_convolution", "propagate"]
+
+
+def propagate(h: Tensor, operator: Operator) -> Tensor:
+    """One product of the operator with ``h``."""
+    return gpr_propagate(h, h.new_tensor([0.0, 1.0]), operator)
+
+
+def graph_convolution(x: Features, weight: Tensor, bias: Tensor, operator: Operator) -> Tensor:
+    """Computes ``A x weight.T + bias``, the graph's product on whichever side of ``weight`` is narrower.
+
+    Args:
+        x: One row a node; sparse features go through ``weight`` first whatever their width.
+        weight: ``[out_channels, in_channels]``.
+        bias: ``[out_channels]``.
+        operator: The graph's operator ``A``.
+    """
+    if isinstance(x, Tensor) and weight.shape[1] < weight.shape[0]:
+        return linear(propagate(x, operator), weight, bias)
+    return propagate(linear(x, weight, torch.zeros_like(bias)), operator) + bias
+
+
+def activated(z: Tensor, scale: float | None = None) -> Tensor:
+    """Relu of a hidden convolution, behind PairNorm where there is a ``scale``; may overwrite ``z``."""
+    return (z if scale is None else pair_norm(z, scale)).relu_()
+
+
+class GCNConv(nn.Module):
+    """A graph convolution without activation: Glorot weights, a bias from zero."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(out_channels, in_channels))
+        self.bias = nn.Parameter(torch.empty(out_channels))
+        self.reset_parameters()
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draws the weights anew and zeroes the bias."""
+        nn.init.xavier_uniform_(self.weight, generator=generator)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, x: Features, operator: Operator) -> Tensor:
+        """Computes the layer."""
+        return graph_convolution(x, self.weight, self.bias, operator)
+
+    def extra_repr(self) -> str:
+        """Sizes, for printing."""
+        return f"{self.weight.shape[1]}, {self.weight.shape[0]}"
+
+
+class GCN(Model):
+    """A stack of graph convolutions.
+
+    Time is ``num_layers`` sparse products each way; memory grows with ``num_layers``.
+
+    Args:
+        in_channels: Number of features.
+        hidden_channels: Width of the hidden layers.
+        out_channels: Number of classes.
+        num_layers: Number of convolutions; the paper's 2 by default, since plain stacks get worse when deep.
+        dropout: Probability of dropping an element before each convolution.
+        drop_edge: Probability of leaving out an edge while training (DropEdge).
+        pair_norm: Scale of PairNorm after every hidden convolution; none for no PairNorm.
+
+    Example:
+        >>> import adagpr
+        >>> graph, _ = adagpr.load("digits")
+        >>> GCN(64, 16, 10)(graph.x, adagpr.operator(graph)).shape
+        torch.Size([1797, 10])
+    """
+
+    name = "gcn"
+    paper = "Kipf and Welling, 2017"
+    good_for = "the plain baseline on homophilous graphs, two or three layers"
+
+    @checked
+    def __init__(
+        self,
+        in_channels: Count,
+        hidden_channels: Count,
+        out_channels: Count,
+        num_layers: Count = 2,
+        dropout: Rate = 0.5,
+        drop_edge: Rate = 0.0,
+        pair_norm: Positive | None = None,
+    ) -> None:
+        super().__init__(dropout, drop_edge)
+        self.pair_norm = pair_norm
+        widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
+        self.convs = nn.ModuleList(GCNConv(widths[i], widths[i + 1]) for i in range(num_layers))
+
+    def forward(self, x: Features, structure: Operator | DroppableOperator) -> Tensor:
+        """Logits of all nodes; ``structure`` is what `prepare` made."""
+        operator = self.operator(structure)
+        first, *rest = self.convs
+        h: Tensor = first(self.drop_features(x), operator)
+        for conv in rest:
+            h = conv(self.drop(activated(h, self.pair_norm)), operator)
+        return h
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """``first``: the first layer, which alone is decayed in the paper; ``rest``: the layers after it, if any."""
+        first, *rest = self.convs
+        groups = {"first": list(first.parameters()), "rest": [item for conv in rest for item in conv.parameters()]}
+        return {name: group for name, group in groups.items() if group}

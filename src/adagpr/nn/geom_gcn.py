@@ -1,0 +1,161 @@
+r"""Geom-GCN-I (Pei et al., 2020): neighbours are told apart by where they lie in a plane under the graph.
+
+.. math::
+    e_{v,r} = \sum_{u \in N_r(v)} (\deg(v) \deg(u))^{-1/2} h_u, \qquad
+    h'_v = \mathrm{relu}\big(\Vert_r W_r e_{v,r}\big), \qquad z_v = \tfrac19 \sum_r W_r e_{v,r}
+
+The nine relations ``r`` are the four quadrants around a node among its graph neighbours, the four among its latent
+neighbours, and the node itself. ``h'`` is the hidden layer, ``z`` the last. `adagpr.ops.latent_space` makes plane and
+neighbourhoods.
+
+Where the authors' code (bingzhewei/geom-gcn, the published repository under its first name) departs from the paper:
+
+* The paper maps the joined aggregates by one matrix, ``relu(W [e_1 | e_2 | ...])``, ``hidden_channels`` wide; the code
+  (``utils_layers.py``) has a map for each relation and joins their outputs, nine times as wide. Built so here.
+* The paper prints the exponent 1/2; the code has -1/2, with degrees in the graph of both kinds of neighbours.
+* The node itself is a ninth relation, and a pair that is both a graph and a latent neighbour counts only as latent
+  (``utils_data.py``). Built so here.
+* The code computes no plane: it reads neighbourhoods from files whose making was not released. Those named ``MDS``
+  serve as Geom-GCN-I. They are not Isomap of hop distances: in Texas, nodes 136 and 149 have node 56 as their only
+  neighbour, so that Isomap puts them on one place, but their latent neighbours in the file have no node in common.
+  Results here are those of the published method, not of those files.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import zipfile
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from adagpr.arguments import Count, Rate, checked
+from adagpr.files import make_folder, write_atomically
+from adagpr.graph import Graph
+from adagpr.nn.model import Model
+from adagpr.ops import Features, Operator, gpr_propagate, linear
+from adagpr.ops.latent_space import NUM_RELATIONS, Neighbourhoods, neighbourhoods, relation_operators
+
+__all__ = ["GeomGCN", "GeomGCNConv", "cached_neighbourhoods"]
+
+# Part of every file name: a change of what `neighbourhoods` computes must raise it.
+_VERSION = 1
+
+
+class GeomGCNConv(nn.Module):
+    """One map a relation, each followed by that relation's sum over neighbours; no bias, as in the authors' code.
+
+    Args:
+        in_channels: Width of the input.
+        out_channels: Width of each relation's output.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(NUM_RELATIONS * out_channels, in_channels))
+        self.reset_parameters()
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draws each relation's map by Glorot's uniform rule."""
+        rows, columns = self.weight.shape
+        bound = math.sqrt(6 / (columns + rows // NUM_RELATIONS))
+        nn.init.uniform_(self.weight, -bound, bound, generator=generator)
+
+    def forward(self, x: Features, operators: list[Operator]) -> list[Tensor]:
+        """One matrix a relation, ``[nodes, out_channels]`` each."""
+        mapped = linear(x, self.weight, self.weight.new_zeros(self.weight.shape[0]))
+        hop = mapped.new_tensor([0.0, 1.0])
+        parts = mapped.chunk(NUM_RELATIONS, dim=1)
+        return [gpr_propagate(part, hop, operator) for part, operator in zip(parts, operators, strict=True)]
+
+    def extra_repr(self) -> str:
+        """Sizes, for printing."""
+        return f"{self.weight.shape[1]}, {NUM_RELATIONS} x {self.weight.shape[0] // NUM_RELATIONS}"
+
+
+class GeomGCN(Model):
+    """Two layers of sums by relation; the first joins the relations, the last averages them.
+
+    Args:
+        in_channels: Number of features.
+        hidden_channels: Width of each relation; the hidden matrix is nine times as wide.
+        out_channels: Number of classes.
+        dropout: Probability of dropping an element before each layer.
+
+    Example:
+        >>> GeomGCN(8, 16, 3).conv_out
+        GeomGCNConv(144, 9 x 3)
+    """
+
+    name = "geom-gcn"
+    paper = "Pei et al., 2020"
+    good_for = "graphs whose shape matters: neighbours by place in a plane"
+
+    @checked
+    def __init__(self, in_channels: Count, hidden_channels: Count, out_channels: Count, dropout: Rate = 0.5) -> None:
+        super().__init__(dropout)
+        self.conv_in = GeomGCNConv(in_channels, hidden_channels)
+        self.conv_out = GeomGCNConv(NUM_RELATIONS * hidden_channels, out_channels)
+
+    def prepare(self, graph: Graph, operator: Operator) -> list[Operator]:
+        """The operators of the nine relations, from the user's cache where this graph has been seen before.
+
+        Edges are read both ways whatever the direction of ``operator``, as in the authors' files.
+
+        Raises:
+            InputError: The graph has no edges.
+        """
+        pairs = cached_neighbourhoods(graph)
+        matrix = operator.matrix
+        return [item.to(matrix.device) for item in relation_operators(pairs, graph.num_nodes, matrix.dtype)]
+
+    def forward(self, x: Features, structure: list[Operator]) -> Tensor:
+        """Logits of all nodes; ``structure`` is what `prepare` made."""
+        h = torch.cat(self.conv_in(self.drop_features(x), structure), dim=1).relu_()
+        return torch.stack(self.conv_out(self.drop(h), structure)).mean(dim=0)
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """``conv_in`` and ``conv_out``: the maps of the two layers, which the authors decay apart."""
+        return {"conv_in": [self.conv_in.weight], "conv_out": [self.conv_out.weight]}
+
+
+def cached_neighbourhoods(graph: Graph) -> Neighbourhoods:
+    """The neighbourhoods of ``graph`` from its file in the user's cache, which is written if missing or damaged.
+
+    The file is named by the fingerprint of the edges alone, so that all splits of a graph share it.
+    """
+    bare = replace(graph, x=torch.zeros(graph.num_nodes, 1), y=torch.full((graph.num_nodes,), -1))
+    home = os.environ.get("XDG_CACHE_HOME")
+    folder = (Path(home) if home else Path.home() / ".cache") / "adagpr" / "geom-gcn-neighbourhoods"
+    path = folder / f"{bare.fingerprint}-v{_VERSION}.npz"
+    found = _read(path, graph.num_nodes)
+    if found is None:
+        found = neighbourhoods(graph.adj)
+        make_folder(folder)
+        write_atomically(path, lambda temporary: _write(temporary, found))
+    return found
+
+
+def _write(path: Path, pairs: Neighbourhoods) -> None:
+    with path.open("wb") as file:
+        np.savez_compressed(file, rows=pairs.rows, columns=pairs.columns, relation=pairs.relation)
+
+
+def _read(path: Path, num_nodes: int) -> Neighbourhoods | None:
+    try:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            pairs = Neighbourhoods(file["rows"], file["columns"], file["relation"])
+    except (OSError, EOFError, KeyError, ValueError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error):
+        return None
+    limits = ((pairs.rows, num_nodes), (pairs.columns, num_nodes), (pairs.relation, NUM_RELATIONS - 1))
+    for part, limit in limits:
+        if part.dtype != np.int64 or part.shape != pairs.rows.shape or part.ndim != 1 or part.size == 0:
+            return None
+        if part.min() < 0 or part.max() >= limit:
+            return None
+    return pairs

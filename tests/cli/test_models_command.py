@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from adagpr.nn import MODELS
+
+
+def models(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "adagpr", "models", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_every_model_is_listed_with_its_paper_depth_and_parameters() -> None:
+    rows = json.loads(models("--json").stdout)
+    assert [row["name"] for row in rows] == list(MODELS)
+    by_name = {row["name"]: row for row in rows}
+    assert by_name["gcn"]["paper"] == "Kipf and Welling, 2017"
+    assert by_name["gcn"]["num_layers"] == 2
+    assert by_name["gcn"]["num_parameters"] == 1433 * 64 + 64 + 64 * 7 + 7
+    assert by_name["label-propagation"]["num_parameters"] == 0
+
+
+def test_one_model_shows_its_options() -> None:
+    assert "propagation_dropout" in models("gprgnn").stdout
+
+
+def test_an_unknown_model_is_one_sentence() -> None:
+    done = models("jkent")
+    assert (done.returncode, done.stderr) == (2, "Error: Unknown model 'jkent'. Did you mean 'jknet'?\n")
