@@ -13,7 +13,6 @@ import typer
 
 from adagpr.cli.request import Request, read_request
 from adagpr.errors import InputError
-from adagpr.files import digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +56,7 @@ def train(
     """
     from adagpr.data import load
     from adagpr.training import several
-    from adagpr.training.config import resolve
+    from adagpr.training.config import config_digest, resolve
 
     request = read_request(config, settings or [])
     options = {key: value for key, value in request.options.items() if key != "seed"}
@@ -70,7 +69,7 @@ def train(
     resolved = [resolve(graph, item, model, {**options, "seed": number})[1] for item in splits for number in seeds]
     if dataset is None and split is None:
         _check_sums(request, resolved[0]["data"])
-    folder = out or Path("runs") / f"{Path(graph.name).name}-{model}-{digest(_decided(resolved))}"
+    folder = out or Path("runs") / f"{Path(graph.name).name}-{model}-{config_digest(*resolved)}"
     max_epochs = resolved[0]["training"]["max_epochs"]
     twins: list[Run] = []
     with _progress_bar(len(splits) * len(seeds) * (1 + without_graph), max_epochs) as bar:
@@ -101,14 +100,6 @@ def _check_sums(request: Request, data: dict[str, Any]) -> None:
         if data[key] != value:
             what = key.removesuffix("_sha256")
             raise InputError(f"The configuration was written for another {what} of '{request.dataset}': {key} differs.")
-
-
-def _decided(resolved: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The configurations without the number of threads, which the machine and not the user decides."""
-    return [
-        {**plain, "training": {key: value for key, value in plain["training"].items() if key != "num_threads"}}
-        for plain in resolved
-    ]
 
 
 @contextmanager

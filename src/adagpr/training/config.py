@@ -13,12 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from adagpr.arguments import Count, Nonnegative, Positive, Whole, check
 from adagpr.errors import InputError, unknown_name
-from adagpr.files import read_toml
+from adagpr.files import digest, read_toml
 from adagpr.graph import Graph, Split
 from adagpr.nn import build, model_options
 from adagpr.ops import Direction
 
-__all__ = ["TrainingConfig", "choose_num_threads", "differences", "read_config", "resolve"]
+__all__ = ["TrainingConfig", "choose_num_threads", "config_digest", "differences", "read_config", "resolve"]
 
 # With fewer multiplications a product for each thread, another one costs more than it brings.
 _WORK_PER_THREAD = 40_000_000
@@ -106,6 +106,15 @@ def resolve(
         "training": training.model_dump(),
     }
     return training, plain
+
+
+def config_digest(*plain: Mapping[str, Any]) -> str:
+    """A short hash of configurations that leaves out the number of threads, which the machine decides."""
+    decided = []
+    for item in plain:
+        training = {key: value for key, value in item["training"].items() if key != "num_threads"}
+        decided.append({**item, "training": training})
+    return digest(decided)
 
 
 def read_config(path: Path) -> dict[str, Any]:

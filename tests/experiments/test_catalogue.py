@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from adagpr.data import catalogue as datasets
+from adagpr.errors import InputError
+from adagpr.experiments import Experiment, catalogue, experiment, run_cell
+from adagpr.experiments.catalogue import _read
+from adagpr.files import read_json
+from adagpr.nn import build
+
+ROWS = list(catalogue().values())
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+def test_every_row_names_a_data_set_a_split_and_a_model_that_can_be_built(row: Experiment) -> None:
+    assert row.data.split in datasets()[row.data.name].splits
+    for cell in row.cells():
+        shallow = {**cell.options, "num_layers": min(cell.options.get("num_layers", 3), 3)}
+        model = {key: value for key, value in shallow.items() if key not in row.training}
+        known = {**model, "in_channels": 5, "hidden_channels": 4, "out_channels": 3}
+        accepted = {key: value for key, value in known.items() if key != "num_layers" or "num_layers" in cell.options}
+        assert build(str(row.model["name"]), accepted).arguments["in_channels"] == 5
+
+
+def test_every_cell_of_both_tables_is_there() -> None:
+    by_table = {table: [row for row in ROWS if row.table == table] for table in (2, 3)}
+    assert len(by_table[2]) == 9 * 3
+    assert len(by_table[3]) == 11 * 7
+    assert sum(len(row.cells()) for row in by_table[2]) == 3 * (5 * 6 + 4 * 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "published"),
+    [
+        ("table2_gcn_cora", 64, 28.7),
+        ("table2_adagpr_citeseer", 16, 73.5),
+        ("table2_adagpr_pubmed", 64, "OOM"),
+        ("table3_adagpr_chameleon", 2, 64.71),
+        ("table3_gcnii-star_texas", 32, 77.84),
+        ("table3_appnp_wisconsin", None, 69.02),
+    ],
+)
+def test_published_numbers_are_those_of_the_paper(name: str, layers: int | None, published: float | str) -> None:
+    assert {cell.layers: cell.published for cell in experiment(name).cells()}[layers] == published
+
+
+def test_printed_layers_of_jknet_count_the_last_map() -> None:
+    cells = {cell.layers: cell.options["num_layers"] for cell in experiment("table2_jknet_cora").cells()}
+    assert cells[64] == 63
+
+
+def test_unknown_rows_and_keys_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Unknown experiment 'table2_gcn_coar'"):
+        experiment("table2_gcn_coar")
+    text = 'table = 2\nmethod = "GCN"\nsettings_from = ""\nextra = 1\n[data]\nname = "cora"\nsplit = "public"\n'
+    (tmp_path / "row.toml").write_text(text + '[model]\nname = "gcn"\n[training]\n[published]\n"2" = 80.0\n')
+    with pytest.raises(InputError, match=r"Unknown key of row.toml 'extra'"):
+        _read(tmp_path / "row.toml")
+
+
+def test_a_cell_is_run_once_and_its_record_is_kept(tmp_path: Path, benchmark_root: Path) -> None:
+    row = experiment("table3_adagpr_texas").model_copy(update={"training": {"max_epochs": 2}})
+    (cell,) = row.cells()
+    first = run_cell(row, cell, tmp_path / "runs", tmp_path / "records")
+    assert first["num_runs"] == 10
+    assert first == read_json(tmp_path / "records" / "table3_adagpr_texas-4.json")
+    seen: list[int] = []
+
+    def watch(number: int, count: int) -> None:
+        seen.append(number)
+
+    assert run_cell(row, cell, tmp_path / "gone", tmp_path / "records", on_epoch=watch) == first  # type: ignore[arg-type]
+    assert seen == []
+    assert not (tmp_path / "gone").exists()
+    changed = row.model_copy(update={"training": {"max_epochs": 3}})
+    assert run_cell(changed, changed.cells()[0], tmp_path / "runs", tmp_path / "records")["runs"] != first["runs"]
