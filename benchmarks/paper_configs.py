@@ -11,13 +11,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from adagpr.data import load
-from adagpr.files import make_folder, read_json, read_toml, write_json
+from paper_rows import paper_row
+
+from adagpr.files import make_folder, read_json, write_json
 from adagpr.training import Run
 from adagpr.training.several import fit_all, summarise
 
-HERE = Path(__file__).parent
-RECORDS = HERE.parent / "results" / "paper_configs"
+RECORDS = Path(__file__).parent.parent / "results" / "paper_configs"
 SEEDS = {"cora": range(3), "texas": range(1), "cornell": range(1), "chameleon": range(1), "wisconsin": range(1)}
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -32,14 +32,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 def runs_of(dataset: str, variant: str) -> list[Run]:
     """All runs of one configuration with the variant's change."""
-    config = read_toml(HERE / "configs" / f"{dataset}.toml")
-    options = {key: value for key, value in config["model"].items() if key != "name"}
-    options |= config["training"] | VARIANTS[variant]
+    _, cell, graph, splits = paper_row(dataset)
+    options = cell.options | VARIANTS[variant]
     if variant == "uniform" and isinstance(options["weight_decay"], dict):
-        options["weight_decay"].pop("coeffs")
-    graph, splits = load(config["data"]["name"], config["data"]["split"])
+        options["weight_decay"] = {key: value for key, value in options["weight_decay"].items() if key != "coeffs"}
     out = Path("runs") / "paper-configs" / variant / dataset
-    return fit_all(graph, splits, config["model"]["name"], seeds=SEEDS[dataset], out=out, **options)
+    return fit_all(graph, splits, seeds=SEEDS[dataset], out=out, **options)
 
 
 def row_of(run: Run) -> dict[str, Any]:

@@ -15,12 +15,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from adagpr.data import load
-from adagpr.files import read_json, read_toml, write_json
+from paper_rows import paper_row
+
+from adagpr.files import read_json, write_json
 from adagpr.training import Epoch, Stopping, TrainingConfig, fit
 
-HERE = Path(__file__).parent
-RECORD = HERE.parent / "results" / "stopping_rule.json"
+RECORD = Path(__file__).parent.parent / "results" / "stopping_rule.json"
 SEEDS = {"cora": range(6), "chameleon": range(2), "cornell": range(2), "texas": range(2), "wisconsin": range(2)}
 RULES = [
     (progress, patience) for progress in ("monitor", "validation") for patience in (50, 100, 150, 200, 300, 400, 500)
@@ -29,19 +29,18 @@ RULES = [
 
 def full_histories(name: str, runs: Path) -> tuple[dict[str, Any], list[list[Epoch]]]:
     """Validation history of every run of a configuration, trained to the end."""
-    config = read_toml(HERE / "configs" / f"{name}.toml")
-    model = {key: value for key, value in config["model"].items() if key != "name"}
-    options = {**model, **config["training"], "patience": None}
-    graph, splits = load(config["data"]["name"], config["data"]["split"])
+    _, cell, graph, splits = paper_row(name)
+    options = {**cell.options, "patience": None}
     histories = []
     for split in splits:
         for seed in SEEDS[name]:
             out = runs / f"{name}-{split.name.replace('/', '-')}-{seed}"
-            run = fit(graph, split, config["model"]["name"], seed=seed, out=out, **options)
+            run = fit(graph, split, seed=seed, out=out, **options)
             columns = run.history.select(["train_loss", "train_acc", "val_loss", "val_acc", "penalty"]).to_pydict()
             histories.append([Epoch(*row) for row in zip(*columns.values(), strict=True)])
             print(f"{out.name}: lowest at epoch {run.best_epoch}", file=sys.stderr, flush=True)
-    return config["training"], histories
+    monitor = {key: options[key] for key in ("monitor", "decay") if key in options}
+    return monitor, histories
 
 
 def replay(history: list[Epoch], training: dict[str, Any], progress: str, patience: int) -> dict[str, float]:
