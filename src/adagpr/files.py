@@ -17,6 +17,7 @@ from typing import Any
 from adagpr.errors import InputError, StorageError
 
 __all__ = [
+    "cache_folder",
     "digest",
     "folder_lock",
     "make_folder",
@@ -56,6 +57,12 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return "the disk is full"
     return (error.strerror if isinstance(error, OSError) and error.strerror else str(error)).rstrip(".")
+
+
+def cache_folder() -> Path:
+    """The user's cache for this package, below ``XDG_CACHE_HOME`` where that is set."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "adagpr"
 
 
 def make_folder(path: Path) -> None:

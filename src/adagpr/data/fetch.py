@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 
 from adagpr.data.catalogue import DatasetRow, row, source_of, sums
 from adagpr.errors import InputError, StorageError
-from adagpr.files import make_folder, sha256_file, write_atomically
+from adagpr.files import cache_folder, make_folder, sha256_file, write_atomically
 
 __all__ = ["FileStatus", "Progress", "data_root", "fetch", "open_file", "presence", "verify"]
 
@@ -45,10 +45,7 @@ class FileStatus:
 def data_root(root: Path | str | None = None) -> Path:
     """The data folder: ``root`` if given, else ``ADAGPR_DATA`` if set, else the user's cache."""
     named = root or os.environ.get("ADAGPR_DATA")
-    if named:
-        return Path(named).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "adagpr"
+    return Path(named).expanduser() if named else cache_folder()
 
 
 def open_file(

@@ -24,9 +24,10 @@ from torch import Tensor, nn
 
 from adagpr.arguments import Count, Fraction, Rate, checked
 from adagpr.nn.mlp import MLP
+from adagpr.nn.model import first_and_rest
 from adagpr.ops import DroppableOperator, Features, Operator, gpr_propagate
 
-__all__ = ["APPNP", "first_and_rest", "pagerank_coeffs"]
+__all__ = ["APPNP", "pagerank_coeffs"]
 
 
 def pagerank_coeffs(alpha: float, num_hops: int) -> Tensor:
@@ -39,12 +40,6 @@ def pagerank_coeffs(alpha: float, num_hops: int) -> Tensor:
     coeffs = alpha * (1 - alpha) ** torch.arange(num_hops + 1, dtype=torch.float64)
     coeffs[-1] = (1 - alpha) ** num_hops
     return coeffs
-
-
-def first_and_rest(linears: nn.ModuleList) -> dict[str, list[nn.Parameter]]:
-    """The parameters of the first linear map and those of the others, where there are others."""
-    groups = {"first": list(linears[0].parameters()), "rest": list(linears[1:].parameters())}
-    return {name: group for name, group in groups.items() if group}
 
 
 class APPNP(MLP):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from adagpr.arguments import Count, Positive, Rate, checked
-from adagpr.nn.model import Model
+from adagpr.nn.model import Model, first_and_rest
 from adagpr.ops import DroppableOperator, Features, Operator, gpr_propagate, linear, pair_norm
 
 __all__ = ["GCN", "GCNConv", "activated", "graph_convolution", "propagate"]
@@ -122,6 +122,4 @@ class GCN(Model):
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """``first``: the first layer, which alone is decayed in the paper; ``rest``: the layers after it, if any."""
-        first, *rest = self.convs
-        groups = {"first": list(first.parameters()), "rest": [item for conv in rest for item in conv.parameters()]}
-        return {name: group for name, group in groups.items() if group}
+        return first_and_rest(self.convs)

@@ -24,7 +24,6 @@ Where the authors' code (bingzhewei/geom-gcn, the published repository under its
 from __future__ import annotations
 
 import math
-import os
 import zipfile
 import zlib
 from dataclasses import replace
@@ -35,10 +34,11 @@ import torch
 from torch import Tensor, nn
 
 from adagpr.arguments import Count, Rate, checked
-from adagpr.files import make_folder, write_atomically
+from adagpr.files import cache_folder, make_folder, write_atomically
 from adagpr.graph import Graph
+from adagpr.nn.gcn import propagate
 from adagpr.nn.model import Model
-from adagpr.ops import Features, Operator, gpr_propagate, linear
+from adagpr.ops import Features, Operator, linear
 from adagpr.ops.latent_space import NUM_RELATIONS, Neighbourhoods, neighbourhoods, relation_operators
 
 __all__ = ["GeomGCN", "GeomGCNConv", "cached_neighbourhoods"]
@@ -69,9 +69,8 @@ class GeomGCNConv(nn.Module):
     def forward(self, x: Features, operators: list[Operator]) -> list[Tensor]:
         """One matrix a relation, ``[nodes, out_channels]`` each."""
         mapped = linear(x, self.weight, self.weight.new_zeros(self.weight.shape[0]))
-        hop = mapped.new_tensor([0.0, 1.0])
         parts = mapped.chunk(NUM_RELATIONS, dim=1)
-        return [gpr_propagate(part, hop, operator) for part, operator in zip(parts, operators, strict=True)]
+        return [propagate(part, operator) for part, operator in zip(parts, operators, strict=True)]
 
     def extra_repr(self) -> str:
         """Sizes, for printing."""
@@ -130,8 +129,7 @@ def cached_neighbourhoods(graph: Graph) -> Neighbourhoods:
     The file is named by the fingerprint of the edges alone, so that all splits of a graph share it.
     """
     bare = replace(graph, x=torch.zeros(graph.num_nodes, 1), y=torch.full((graph.num_nodes,), -1))
-    home = os.environ.get("XDG_CACHE_HOME")
-    folder = (Path(home) if home else Path.home() / ".cache") / "adagpr" / "geom-gcn-neighbourhoods"
+    folder = cache_folder() / "geom-gcn-neighbourhoods"
     path = folder / f"{bare.fingerprint}-v{_VERSION}.npz"
     found = _read(path, graph.num_nodes)
     if found is None:

@@ -12,7 +12,13 @@ from adagpr import seeding
 from adagpr.graph import Graph
 from adagpr.ops import DroppableOperator, Features, Operator, SparseFeatures, dropout
 
-__all__ = ["Model"]
+__all__ = ["Model", "first_and_rest"]
+
+
+def first_and_rest(layers: nn.ModuleList) -> dict[str, list[nn.Parameter]]:
+    """The parameters of the first layer and those of the others, where there are others, as two groups."""
+    groups = {"first": list(layers[0].parameters()), "rest": list(layers[1:].parameters())}
+    return {name: group for name, group in groups.items() if group}
 
 
 class Model(nn.Module):

@@ -28,8 +28,8 @@ from torch.autograd.function import once_differentiable
 from adagpr.arguments import Count, Rate, checked
 from adagpr.errors import InputError
 from adagpr.graph import Graph
-from adagpr.nn.appnp import first_and_rest
 from adagpr.nn.mlp import MLP
+from adagpr.nn.model import first_and_rest
 from adagpr.ops import Features, Operator
 
 __all__ = ["PPNP", "Resolvent", "pagerank_solve"]
