@@ -24,8 +24,8 @@ RECORDS = Path(__file__).parent.parent / "results" / "chosen"
 RUNS = Path("runs") / "catalogue"
 GRIDS: dict[str, dict[str, list[Any]]] = {
     "appnp": {"alpha": [0.1, 0.3, 0.5, 0.7, 0.9], "lr": [0.01, 0.05]},
-    "gprgnn": {"init_alpha": [0.1, 0.5, 0.9], "lr": [0.01, 0.05]},
-    "jknet": {"lr": [0.001, 0.01], "dropout": [0.3, 0.7]},
+    "gprgnn": {"init_alpha": [0.1, 0.5, 0.9, 1.0], "lr": [0.01, 0.05]},
+    "jknet": {"lr": [0.001, 0.01, 0.05], "dropout": [0.3, 0.5, 0.7], "weight_decay": [0.0005, 0.005]},
     "incepgcn": {"lr": [0.001, 0.01], "dropout": [0.3, 0.7]},
 }
 

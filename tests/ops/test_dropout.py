@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from adagpr.ops.dropout import dropout, keep_mask
+from adagpr.ops.dropout import dropout, keep_mask, relu_dropout_
 from adagpr.seeding import stream
 
 
@@ -42,6 +42,22 @@ def test_the_backward_pass_uses_the_mask_of_the_forward_pass() -> None:
     assert x.grad is not None
     torch.testing.assert_close(out.detach(), x.detach() * x.grad)
     assert set(x.grad.unique().tolist()) == {0.0, 2.0}
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.6])
+def test_relu_and_dropout_in_one_equal_both_in_turn_to_the_bit(rate: float) -> None:
+    x = torch.randn(50, 7, generator=torch.Generator().manual_seed(0))
+    x[0] = 0
+    inputs = [x.clone().requires_grad_() for _ in range(2)]
+    # The result of a product may be written over; a leaf may not.
+    together = relu_dropout_(inputs[0] * 1, rate, stream(3, "test"))
+    in_turn = dropout(inputs[1].relu(), rate, stream(3, "test"))
+    assert torch.equal(together, in_turn)
+    for out in (together, in_turn):
+        (out * x.cos()).sum().backward()
+    assert inputs[0].grad is not None
+    assert inputs[1].grad is not None
+    assert torch.equal(inputs[0].grad, inputs[1].grad)
 
 
 def test_equal_streams_give_equal_masks() -> None:

@@ -70,6 +70,21 @@ def test_gradients_pass_gradcheck_on_an_unsymmetric_operator() -> None:
     assert torch.autograd.gradcheck(partial(gpr_propagate, op=op), (h.requires_grad_(), coeffs.requires_grad_()))
 
 
+@pytest.mark.parametrize("num_coeffs", [1, 2, 3, 4, 5])
+def test_what_is_added_enters_the_sum_and_gets_the_whole_gradient(num_coeffs: int) -> None:
+    h, coeffs, op, weights = random_case(12, 0.3, num_coeffs, 4)
+    plus = (2 * weights).requires_grad_()
+    before = h.clone()
+    without = values_and_gradients(partial(gpr_propagate, op=op), h, coeffs, weights)
+    ours = values_and_gradients(partial(gpr_propagate, op=op, plus=plus), h, coeffs, weights)
+    torch.testing.assert_close(ours[0], without[0] + plus, rtol=1e-12, atol=1e-12)
+    for one, other in zip(ours[1:], without[1:], strict=True):
+        assert torch.equal(one, other)
+    assert plus.grad is not None
+    assert torch.equal(plus.grad, weights)
+    assert torch.equal(h, before)
+
+
 @pytest.mark.parametrize("needs", [(True, False), (False, True)])
 def test_gradient_of_one_input_alone_equals_that_of_both(needs: tuple[bool, bool]) -> None:
     h, coeffs, op, weights = random_case(12, 0.3, 5, 1)

@@ -22,7 +22,7 @@ from adagpr.errors import InputError
 from adagpr.nn.adagpr_conv import AdaGPRConv, ProjectionName, WeightMaps
 from adagpr.nn.linear import Linear
 from adagpr.nn.model import Model
-from adagpr.ops import DroppableOperator, Features, Operator, pair_norm, projection
+from adagpr.ops import DroppableOperator, Features, Operator, projection
 
 __all__ = ["AdaGPR"]
 
@@ -89,14 +89,13 @@ class AdaGPR(Model):
     def forward(self, x: Features, structure: Operator | DroppableOperator) -> Tensor:
         """Logits of all nodes; ``structure`` is what `prepare` made."""
         operator = self.operator(structure)
-        h_0 = self.lin_in(self.drop_features(x)).relu()
-        h = h_0
-        for conv, coeffs in zip(self.convs, self._coeffs(), strict=True):
-            h = conv(self.drop(h), h_0, operator, coeffs)
-            if self.pair_norm is not None:
-                h = pair_norm(h, self.pair_norm)
-            h = h.relu_()
-        logits: Tensor = self.lin_out(self.drop(h))
+        h_0 = self.lin_in(self.drop_features(x)).relu_()
+        residuals = {alpha: h_0 * alpha for alpha in {conv.alpha for conv in self._layers()}}
+        h = self.drop(h_0)
+        for conv, coeffs in zip(self._layers(), self._coeffs(), strict=True):
+            h = conv(h, h_0, operator, coeffs, residuals[conv.alpha])
+            h = self.activate(h, self.pair_norm)
+        logits: Tensor = self.lin_out(h)
         return logits
 
     def _coeffs(self) -> list[Tensor]:

@@ -22,33 +22,10 @@ from adagpr.arguments import Count, Finite, Fraction, Positive, checked
 from adagpr.errors import InputError
 from adagpr.ops import Operator, gpr_propagate, projection
 
-__all__ = ["AdaGPRConv", "ProjectionName", "WeightMaps", "residual_map"]
+__all__ = ["AdaGPRConv", "ProjectionName", "WeightMaps"]
 
 ProjectionName = Literal["exp-sparsemax", "sparsemax", "entmax-1.5", "softmax", "exp-sum", "sphericalmax", "fixed"]
 WeightMaps = Literal["shared", "separate", "separate-scaled"]
-
-
-def residual_map(
-    propagated: Tensor, x_0: Tensor, weight: Tensor, alpha: float, beta: float, weight_maps: WeightMaps
-) -> Tensor:
-    """The layer after propagation; ``propagated`` already carries the factor ``1 - alpha``.
-
-    Args:
-        propagated: ``(1 - alpha) G h``.
-        x_0: Output of the network's input map.
-        weight: ``W``, with twice as many rows unless ``weight_maps`` is ``"shared"``.
-        alpha: Share of ``x_0``.
-        beta: Share of the weight map; the identity has the rest.
-        weight_maps: Which of the three forms.
-    """
-    support = torch.add(propagated, x_0, alpha=alpha)
-    if weight_maps == "shared":
-        return torch.addmm(support, support, weight, beta=1 - beta, alpha=beta)
-    # Without scaling the graph's half is G h itself; alpha = 1 has no graph part to undo.
-    scale, scale_0 = (1.0, alpha) if weight_maps == "separate-scaled" else (1 / (1 - alpha), 1.0)
-    upper, lower = weight.chunk(2)
-    mapped = torch.addmm(support, propagated, upper, beta=1 - beta, alpha=beta * scale)
-    return torch.addmm(mapped, x_0, lower, alpha=beta * scale_0)
 
 
 class AdaGPRConv(nn.Module):
@@ -99,6 +76,7 @@ class AdaGPRConv(nn.Module):
         self.projection = projection
         self.weight_maps: WeightMaps = weight_maps
         self.weight = nn.Parameter(torch.empty(channels if weight_maps == "shared" else 2 * channels, channels))
+        self.register_buffer("identity", torch.eye(channels), persistent=False)
         self.scores: nn.Parameter | None = None
         if projection == "fixed":
             self.register_buffer("given", _fixed(fixed_coeffs, num_coeffs), persistent=False)
@@ -122,7 +100,14 @@ class AdaGPRConv(nn.Module):
             return self.get_buffer("given")
         return projection(self.projection).function(self.scores)
 
-    def forward(self, x: Tensor, x_0: Tensor, operator: Operator, coeffs: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        x_0: Tensor,
+        operator: Operator,
+        coeffs: Tensor | None = None,
+        residual: Tensor | None = None,
+    ) -> Tensor:
         """Computes the layer without activation.
 
         Args:
@@ -130,11 +115,25 @@ class AdaGPRConv(nn.Module):
             x_0: Output of the network's input map, same shape.
             operator: The graph's operator.
             coeffs: The coefficients where the caller has computed them already, else from this layer's scores.
+            residual: ``alpha * x_0`` where the caller has it already.
         """
-        mu = self.coeffs() if coeffs is None else coeffs
+        mu = (self.coeffs() if coeffs is None else coeffs) * (1 - self.alpha)
         skip_tail = projection(self.projection).is_sparse
-        propagated = gpr_propagate(x, mu * (1 - self.alpha), operator, skip_tail=skip_tail)
-        return residual_map(propagated, x_0, self.weight, self.alpha, self.beta, self.weight_maps)
+        # The identity goes into the weight, which is small, instead of being added to the result, which is large.
+        if self.weight_maps == "shared":
+            plus = x_0 * self.alpha if residual is None else residual
+            return gpr_propagate(x, mu, operator, skip_tail, plus) @ self._map(self.weight, 1 - self.beta, self.beta)
+        # Without scaling the graph's half is G h itself; alpha = 1 has no graph part to undo.
+        scale, scale_0 = (1.0, self.alpha) if self.weight_maps == "separate-scaled" else (1 / (1 - self.alpha), 1.0)
+        upper, lower = self.weight.chunk(2)
+        mapped_0 = x_0 @ self._map(lower, self.alpha * (1 - self.beta), self.beta * scale_0)
+        propagated = gpr_propagate(x, mu, operator, skip_tail)
+        return torch.addmm(mapped_0, propagated, self._map(upper, 1 - self.beta, self.beta * scale))
+
+    def _map(self, weight: Tensor, identity: float, factor: float) -> Tensor:
+        """``identity * I + factor * weight``."""
+        eye: Tensor = self.get_buffer("identity")
+        return torch.add(eye * identity, weight, alpha=factor)
 
     def extra_repr(self) -> str:
         """Arguments, for printing."""

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from adagpr.arguments import Count, Positive, Rate, checked
 from adagpr.nn.model import Model, first_and_rest
-from adagpr.ops import DroppableOperator, Features, Operator, gpr_propagate, linear, pair_norm
+from adagpr.ops import DroppableOperator, Features, Operator, gpr_propagate, linear
 
-__all__ = ["GCN", "GCNConv", "activated", "graph_convolution", "propagate"]
+__all__ = ["GCN", "GCNConv", "graph_convolution", "propagate"]
 
 
 def propagate(h: Tensor, operator: Operator) -> Tensor:
@@ -40,11 +40,6 @@ def graph_convolution(x: Features, weight: Tensor, bias: Tensor, operator: Opera
     if isinstance(x, Tensor) and weight.shape[1] < weight.shape[0]:
         return linear(propagate(x, operator), weight, bias)
     return propagate(linear(x, weight, torch.zeros_like(bias)), operator) + bias
-
-
-def activated(z: Tensor, scale: float | None = None) -> Tensor:
-    """Relu of a hidden convolution, behind PairNorm where there is a ``scale``; may overwrite ``z``."""
-    return (z if scale is None else pair_norm(z, scale)).relu_()
 
 
 class GCNConv(nn.Module):
@@ -117,7 +112,7 @@ class GCN(Model):
         first, *rest = self.convs
         h: Tensor = first(self.drop_features(x), operator)
         for conv in rest:
-            h = conv(self.drop(activated(h, self.pair_norm)), operator)
+            h = conv(self.activate(h, self.pair_norm), operator)
         return h
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from adagpr.arguments import Count, Rate, checked
 from adagpr.graph import Graph
-from adagpr.nn.gcn import activated, graph_convolution
+from adagpr.nn.gcn import graph_convolution
 from adagpr.nn.model import Model
 from adagpr.ops import Features, Operator, linear
 from adagpr.ops.csr import csr_tensor
@@ -116,7 +116,7 @@ class GraphSAGE(Model):
         first, *rest = self.convs
         h: Tensor = first(self.drop_features(x), structure)
         for conv in rest:
-            h = conv(self.drop(activated(h)), structure)
+            h = conv(self.activate(h), structure)
         return h
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:

@@ -33,7 +33,7 @@ from torch.autograd.function import once_differentiable
 
 from adagpr import seeding
 from adagpr.arguments import Count, Rate, checked
-from adagpr.nn.gcn import GCNConv, activated, graph_convolution, propagate
+from adagpr.nn.gcn import GCNConv, graph_convolution, propagate
 from adagpr.nn.model import Model
 from adagpr.ops import DroppableOperator, Features, Operator
 
@@ -112,7 +112,7 @@ class IncepGCN(Model):
     def forward(self, x: Features, structure: Operator | DroppableOperator) -> Tensor:
         """Logits of all nodes; ``structure`` is what `prepare` made."""
         operator = self.operator(structure)
-        h_0 = self.drop(activated(self.conv_in(x, operator)))
+        h_0 = self.activate(self.conv_in(x, operator))
         first, *rest = self.conv_out.weight.split(self.hidden_channels, 1)
         total = h_0 @ first.t()
         for branch, weight in zip(self.branches, rest, strict=True):
@@ -127,7 +127,7 @@ class IncepGCN(Model):
         """A branch's part of what the output convolution propagates; ``layers`` are weight and bias in turn."""
         h = h_0
         for weight, bias in zip(layers[::2], layers[1::2], strict=True):
-            h = self.drop(activated(graph_convolution(h, weight, bias, operator)))
+            h = self.activate(graph_convolution(h, weight, bias, operator))
         return h @ last.t()
 
     @contextmanager

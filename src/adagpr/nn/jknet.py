@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from adagpr.arguments import Count, Positive, Rate, checked
-from adagpr.nn.gcn import GCNConv, activated
+from adagpr.nn.gcn import GCNConv
 from adagpr.nn.linear import Linear
 from adagpr.nn.model import Model
 from adagpr.ops import DroppableOperator, Features, Operator
@@ -85,9 +85,9 @@ class JKNet(Model):
         """Logits of all nodes; ``structure`` is what `prepare` made."""
         operator = self.operator(structure)
         first, *rest = self.convs
-        outputs = [self.drop(activated(first(x, operator), self.pair_norm))]
+        outputs = [self.activate(first(x, operator), self.pair_norm)]
         for conv in rest:
-            outputs.append(self.drop(activated(conv(outputs[-1], operator), self.pair_norm)))
+            outputs.append(self.activate(conv(outputs[-1], operator), self.pair_norm))
         logits: Tensor = self.lin_out(join(outputs, self.jump))
         return logits
 

@@ -47,7 +47,7 @@ class MLP(Model):
         first, *rest = self.linears
         h: Tensor = first(self.drop_features(x))
         for linear in rest:
-            h = linear(self.drop(h.relu()))
+            h = linear(self.activate(h))
         return h
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:

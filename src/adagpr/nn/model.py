@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from adagpr import seeding
 from adagpr.graph import Graph
-from adagpr.ops import DroppableOperator, Features, Operator, SparseFeatures, dropout
+from adagpr.ops import DroppableOperator, Features, Operator, SparseFeatures, dropout, pair_norm, relu_dropout_
 
 __all__ = ["Model", "first_and_rest"]
 
@@ -84,6 +84,11 @@ class Model(nn.Module):
     def drop(self, x: Tensor) -> Tensor:
         """Dropout of a hidden matrix while training."""
         return dropout(x, self.dropout, self.generator) if self.training and self.dropout > 0 else x
+
+    def activate(self, z: Tensor, scale: float | None = None) -> Tensor:
+        """PairNorm where it has a scale, ReLU, and dropout while training, written over ``z``."""
+        normed = z if scale is None else pair_norm(z, scale)
+        return relu_dropout_(normed, self.dropout if self.training else 0.0, self.generator)
 
     def drop_features(self, x: Features) -> Features:
         """Dropout of the input features while training; sparse ones stay sparse."""

@@ -1,7 +1,7 @@
 """Pure tensor maths: operators, propagation, projections, sparse features, dropout."""
 
 from adagpr.ops.drop_edge import DroppableOperator
-from adagpr.ops.dropout import dropout
+from adagpr.ops.dropout import dropout, relu_dropout_
 from adagpr.ops.operator import Direction, Operator, operator
 from adagpr.ops.pair_norm import pair_norm
 from adagpr.ops.propagate import gpr_propagate
@@ -23,4 +23,5 @@ __all__ = [
     "operator",
     "pair_norm",
     "projection",
+    "relu_dropout_",
 ]

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["dropout", "keep_mask"]
+__all__ = ["dropout", "keep_mask", "relu_dropout_"]
 
 _LEVELS = 1 << 16
 
@@ -66,4 +66,30 @@ def dropout(x: Tensor, rate: float, generator: np.random.Generator) -> Tensor:
         return x
     mask, scale = keep_mask(tuple(x.shape), rate, generator)
     result: Tensor = _Dropout.apply(x, torch.from_numpy(mask).to(x.device), scale)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _ReluDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mask: Tensor, scale: float) -> Tensor:
+        ctx.mark_dirty(x)
+        x.relu_().mul_(mask).mul_(scale)
+        ctx.save_for_backward(x)
+        ctx.scale = scale
+        return x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        # What is positive in the result was positive and kept: the result is its own mask.
+        (result,) = ctx.saved_tensors
+        return torch.ops.aten.threshold_backward(grad, result, 0).mul_(ctx.scale), None, None
+
+
+def relu_dropout_(x: Tensor, rate: float, generator: np.random.Generator) -> Tensor:
+    """`dropout` of ``x.relu()``, written over ``x``; nothing is kept for the backward pass but the result."""
+    if rate == 0.0:
+        return x.relu_()
+    mask, scale = keep_mask(tuple(x.shape), rate, generator)
+    result: Tensor = _ReluDropout.apply(x, torch.from_numpy(mask).to(x.device), scale)  # type: ignore[no-untyped-call]
     return result

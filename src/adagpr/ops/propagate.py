@@ -23,36 +23,42 @@ from adagpr.ops.operator import Operator
 __all__ = ["gpr_propagate"]
 
 
-def _horner(matrix: Tensor, h: Tensor, mu: list[float]) -> Tensor:
+def _horner(matrix: Tensor, h: Tensor, mu: list[float], plus: Tensor | None = None) -> Tensor:
+    """The sum, and ``plus`` added to it; what a product adds to is written into the matrix that it will return."""
     if len(mu) == 1:
-        return h * mu[0]
-    total = torch.addmm(h, matrix, h, beta=mu[-2], alpha=mu[-1])
-    other = torch.empty_like(total) if len(mu) > 2 else total
-    for weight in reversed(mu[:-2]):
-        torch.addmm(h, matrix, total, beta=weight, out=other)
-        total, other = other, total
-    return total
+        return h * mu[0] if plus is None else torch.add(plus, h, alpha=mu[0])
+    first, *rest = mu[:-1]
+    total, factor = h, mu[-1]
+    buffers = [torch.empty_like(h) for _ in mu[1:3]]
+    for number, weight in enumerate(reversed(rest)):
+        total = torch.addmm(h, matrix, total, beta=weight, alpha=factor, out=buffers[number % 2])
+        factor = 1.0
+    out = buffers[len(rest) % 2]
+    if plus is None:
+        return torch.addmm(h, matrix, total, beta=first, alpha=factor, out=out)
+    return torch.add(plus, h, alpha=first, out=out).addmm_(matrix, total, alpha=factor)
 
 
 class _Propagate(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, h: Tensor, coeffs: Tensor, op: Operator, skip_tail: bool) -> Tensor:
+    def forward(ctx: Any, h: Tensor, coeffs: Tensor, plus: Tensor | None, op: Operator, skip_tail: bool) -> Tensor:
         mu: list[float] = coeffs.tolist()
         if skip_tail:
             while len(mu) > 1 and mu[-1] == 0.0:
                 mu.pop()
         ctx.save_for_backward(h)
         ctx.op, ctx.mu, ctx.num_coeffs, ctx.coeffs_dtype = op, mu, len(coeffs), coeffs.dtype
-        return _horner(op.matrix, h, mu)
+        return _horner(op.matrix, h, mu, plus)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
         (h,) = ctx.saved_tensors
-        needs_h, needs_coeffs = ctx.needs_input_grad[:2]
+        needs_h, needs_coeffs, needs_plus = ctx.needs_input_grad[:3]
+        grad_plus = grad if needs_plus else None
         power = grad.contiguous()
         if not needs_coeffs:
-            return (_horner(ctx.op.transpose, power, ctx.mu) if needs_h else None), None, None, None
+            return (_horner(ctx.op.transpose, power, ctx.mu) if needs_h else None), None, grad_plus, None, None
         flat = h.reshape(-1)
         inner = [torch.dot(power.reshape(-1), flat)]
         total = power * ctx.mu[0] if needs_h else None
@@ -64,10 +70,12 @@ class _Propagate(torch.autograd.Function):
                 total.add_(power, alpha=weight)
         grad_coeffs = grad.new_zeros(ctx.num_coeffs, dtype=ctx.coeffs_dtype)
         grad_coeffs[: len(inner)] = torch.stack(inner)
-        return total, grad_coeffs, None, None
+        return total, grad_coeffs, grad_plus, None, None
 
 
-def gpr_propagate(h: Tensor, coeffs: Tensor, op: Operator, skip_tail: bool = False) -> Tensor:
+def gpr_propagate(
+    h: Tensor, coeffs: Tensor, op: Operator, skip_tail: bool = False, plus: Tensor | None = None
+) -> Tensor:
     r"""Computes :math:`\sum_k \mu_k \tilde A^k h`, exact in value and gradient, also for an unsymmetric operator.
 
     Time is ``K - 1`` products of the operator with ``h`` each way; memory is that of one product whatever ``K`` is.
@@ -79,6 +87,7 @@ def gpr_propagate(h: Tensor, coeffs: Tensor, op: Operator, skip_tail: bool = Fal
         skip_tail: Whether hops beyond the last non-zero coefficient are left out, in both directions, and get a
             gradient of 0. Exact behind a projection that passes no gradient there, such as sparsemax; with free
             coefficients it would kill the gradient of those that are zero, hence off by default.
+        plus: A matrix like ``h`` that is added to the result, which costs nothing here.
 
     Raises:
         InputError: Shapes do not fit.
@@ -94,5 +103,7 @@ def gpr_propagate(h: Tensor, coeffs: Tensor, op: Operator, skip_tail: bool = Fal
         raise InputError(f"gpr_propagate: h must have {op.num_nodes} rows, one a node, got {tuple(h.shape)}.")
     if coeffs.ndim != 1 or len(coeffs) == 0:
         raise InputError(f"gpr_propagate: coeffs must be a vector of at least one weight, got {tuple(coeffs.shape)}.")
-    result: Tensor = _Propagate.apply(h.contiguous(), coeffs, op, skip_tail)  # type: ignore[no-untyped-call]
+    if plus is not None and plus.shape != h.shape:
+        raise InputError(f"gpr_propagate: plus must have the shape of h, {tuple(h.shape)}, got {tuple(plus.shape)}.")
+    result: Tensor = _Propagate.apply(h.contiguous(), coeffs, plus, op, skip_tail)  # type: ignore[no-untyped-call]
     return result

@@ -57,7 +57,7 @@ class SparseFeatures:
         values = self.matrix.values()
         mask, scale = keep_mask((len(values),), rate, generator)
         kept = torch.mul(values, torch.from_numpy(mask).to(values.device)).mul_(scale)
-        transpose = replace_values(self.transpose, kept[self.order])
+        transpose = replace_values(self.transpose, kept.index_select(0, self.order))
         return SparseFeatures(replace_values(self.matrix, kept), transpose, self.order)
 
 

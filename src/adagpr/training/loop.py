@@ -22,7 +22,7 @@ from adagpr.training.checkpoint import optimizer_tensors, restore_optimizer
 from adagpr.training.config import TrainingConfig
 from adagpr.training.stopping import Epoch, Stopping
 
-__all__ = ["Inputs", "State", "evaluate", "train"]
+__all__ = ["Inputs", "State", "evaluate", "train", "train_step"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,13 +135,7 @@ def train(
     # A model without parameters has nothing to learn: it is measured once.
     num_epochs = config.max_epochs if state.decays else 1
     while len(state.history) < num_epochs and not state.stopping.is_over(config):
-        model.train()
-        state.optimizer.zero_grad(set_to_none=True)
-        loss = F.cross_entropy(model(inputs.x, inputs.structure)[split.train], y[split.train])
-        if state.decays:
-            loss.backward()
-            state.optimizer.step()
-
+        loss = train_step(state, inputs)
         logits = evaluate(model, inputs)
         epoch = Epoch(
             train_loss=loss.item(),
@@ -166,6 +160,18 @@ def train(
             saved = time.perf_counter()
         on_epoch(number, epoch, state.stopping)
     model.load_state_dict(state.best)
+
+
+def train_step(state: State, inputs: Inputs) -> Tensor:
+    """One step of the optimiser on the training nodes; returns the loss before it, dropout on."""
+    model, train_nodes = state.model, inputs.split.train
+    model.train()
+    state.optimizer.zero_grad(set_to_none=True)
+    loss = F.cross_entropy(model(inputs.x, inputs.structure)[train_nodes], inputs.y[train_nodes])
+    if state.decays:
+        loss.backward()
+        state.optimizer.step()
+    return loss.detach()
 
 
 def evaluate(model: Model, inputs: Inputs) -> Tensor:
