@@ -26,7 +26,7 @@ GRIDS: dict[str, dict[str, list[Any]]] = {
     "appnp": {"alpha": [0.1, 0.3, 0.5, 0.7, 0.9], "lr": [0.01, 0.05]},
     "gprgnn": {"init_alpha": [0.1, 0.5, 0.9, 1.0], "lr": [0.01, 0.05]},
     "jknet": {"lr": [0.001, 0.01, 0.05], "dropout": [0.3, 0.5, 0.7], "weight_decay": [0.0005, 0.005]},
-    "incepgcn": {"lr": [0.001, 0.01], "dropout": [0.3, 0.7]},
+    "incepgcn": {"lr": [0.004, 0.01], "dropout": [0.3, 0.5, 0.8], "weight_decay": [0.00005, 0.0005, 0.005]},
 }
 
 

@@ -16,7 +16,7 @@ from adagpr.files import read_json, write_atomically
 ROOT = Path(__file__).parent.parent
 DEPTHS = (2, 4, 8, 16, 32, 64)
 METHODS = {"GCN": ("table2_gcn_cora", "#c0392b"), "AdaGPR": ("table2_adagpr_cora", "#1f6f8b")}
-WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 640, 360, 60, 24, 110, 52
+WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 660, 360, 60, 24, 130, 52
 
 
 def records(stem: str) -> list[dict[str, Any]]:

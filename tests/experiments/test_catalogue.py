@@ -52,6 +52,20 @@ def test_printed_layers_of_jknet_count_the_last_map() -> None:
     assert cells[64] == 63
 
 
+def test_a_depth_may_have_options_of_its_own() -> None:
+    cells = {cell.layers: cell.options["dropout"] for cell in experiment("table2_incepgcn-drop_cora").cells()}
+    assert cells == {4: 0.5, 8: 0.3, 16: 0.3, 32: 0.3, 64: 0.3}
+
+
+@pytest.mark.parametrize(("end", "wrong"), [("[at.4]\ndropout = 0.1\n", "depth"), ("[at.2]\ndropuot = 0.1\n", "key")])
+def test_options_of_a_depth_are_checked(tmp_path: Path, end: str, wrong: str) -> None:
+    text = 'table = 2\nmethod = "GCN"\nsettings_from = ""\n[data]\nname = "cora"\nsplit = "public"\n'
+    path = tmp_path / "row.toml"
+    path.write_text(text + f'[model]\nname = "gcn"\n[training]\n[published]\n"2" = 80.0\n{end}')
+    with pytest.raises(InputError, match=f"Unknown {wrong}"):
+        _read(path)
+
+
 def test_unknown_rows_and_keys_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Unknown experiment 'table2_gcn_coar'"):
         experiment("table2_gcn_coar")

@@ -153,7 +153,7 @@ def test_each_layer_may_have_its_own_hops_and_alpha(make_graph: Callable[..., Gr
 
 def test_all_layers_projected_at_once_equal_each_layer_alone() -> None:
     model = AdaGPR(12, 8, 3, num_layers=5, num_coeffs=3)
-    alone = torch.stack([conv.coeffs() for conv in model._layers()])
+    alone = torch.stack([conv.coeffs() for conv in model.layers()])
     torch.testing.assert_close(model.coefficients(), alone.detach(), rtol=0, atol=1e-7)
 
 

@@ -13,6 +13,7 @@ One TOML file is one row of a table for one data set::
     [training]                    # fields of TrainingConfig
     [published]                   # accuracy in percent by printed layers; "any" where none are printed
     "2" = 82.8
+    [at.2]                        # options of one printed depth, before those of the whole row
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class Experiment(BaseModel):
     model: dict[str, Any]
     training: dict[str, Any]
     published: dict[str, float | Literal["OOM"]]
+    at: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
     def cells(self) -> list[Cell]:
         """The printed numbers with the options that stand behind each."""
@@ -80,7 +82,8 @@ class Experiment(BaseModel):
         for printed, value in self.published.items():
             depth = {} if printed == "any" else {"num_layers": int(printed) + self.layers_offset}
             layers = None if printed == "any" else int(printed)
-            found.append(Cell(layers=layers, published=value, options={**own, **self.training, **depth}))
+            options = {**own, **self.training, **self.at.get(printed, {}), **depth}
+            found.append(Cell(layers=layers, published=value, options=options))
         return found
 
 
@@ -100,8 +103,13 @@ def experiment(name: str) -> Experiment:
 def _read(path: Path) -> Experiment:
     found = check(path.name, Experiment, {"name": path.stem, **read_toml(path)})
     known = {"name", *model_options(model_class(found.model["name"]).name)}
-    for key in found.model:
-        if key not in known:
-            raise InputError(f"{path.name}: {unknown_name('key of the model', key, known)}")
+    trained = {*TrainingConfig.model_fields}
+    for keys, allowed in ((found.model, known), *((options, known | trained) for options in found.at.values())):
+        for key in keys:
+            if key not in allowed:
+                raise InputError(f"{path.name}: {unknown_name('key of the model', key, allowed)}")
+    for depth in found.at:
+        if depth not in found.published:
+            raise InputError(f"{path.name}: {unknown_name('depth', depth, found.published)}")
     check(path.name, TrainingConfig, found.training)
     return found

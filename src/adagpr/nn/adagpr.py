@@ -24,7 +24,7 @@ from adagpr.nn.linear import Linear
 from adagpr.nn.model import Model
 from adagpr.ops import DroppableOperator, Features, Operator, projection
 
-__all__ = ["AdaGPR"]
+__all__ = ["AdaGPR", "project_all"]
 
 T = TypeVar("T", int, float)
 
@@ -90,37 +90,43 @@ class AdaGPR(Model):
         """Logits of all nodes; ``structure`` is what `prepare` made."""
         operator = self.operator(structure)
         h_0 = self.lin_in(self.drop_features(x)).relu_()
-        residuals = {alpha: h_0 * alpha for alpha in {conv.alpha for conv in self._layers()}}
+        residuals = {alpha: h_0 * alpha for alpha in {conv.alpha for conv in self.layers()}}
         h = self.drop(h_0)
-        for conv, coeffs in zip(self._layers(), self._coeffs(), strict=True):
+        for conv, coeffs in zip(self.layers(), self.layer_coeffs(), strict=True):
             h = conv(h, h_0, operator, coeffs, residuals[conv.alpha])
             h = self.activate(h, self.pair_norm)
         logits: Tensor = self.lin_out(h)
         return logits
 
-    def _coeffs(self) -> list[Tensor]:
+    def layer_coeffs(self) -> list[Tensor]:
         """The coefficients of all layers, through one projection where all layers have as many."""
-        scores: list[Tensor] = [conv.scores for conv in self._layers() if conv.scores is not None]
-        if len({len(item) for item in scores}) != 1:
-            return [conv.coeffs() for conv in self._layers()]
-        return list(projection(self.projection).function(torch.stack(scores)).unbind())
+        return project_all(self.layers(), self.projection)
 
-    def _layers(self) -> list[AdaGPRConv]:
+    def layers(self) -> list[AdaGPRConv]:
+        """The graph layers, first to last."""
         return [conv for conv in self.convs if isinstance(conv, AdaGPRConv)]
 
     def coefficients(self) -> Tensor:
         """The weight of each hop in each layer; layers with fewer hops than others end in zeros."""
         with torch.no_grad():
-            return nn.utils.rnn.pad_sequence(self._coeffs(), batch_first=True)
+            return nn.utils.rnn.pad_sequence(self.layer_coeffs(), batch_first=True)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """``convs``: the layers' weights; ``linears``: both outer maps; ``coeffs``: the scores, where learned."""
         groups = {
-            "convs": [conv.weight for conv in self._layers()],
+            "convs": [conv.weight for conv in self.layers()],
             "linears": [*self.lin_in.parameters(), *self.lin_out.parameters()],
-            "coeffs": [conv.scores for conv in self._layers() if conv.scores is not None],
+            "coeffs": [conv.scores for conv in self.layers() if conv.scores is not None],
         }
         return {name: group for name, group in groups.items() if group}
+
+
+def project_all(layers: list[AdaGPRConv], name: str) -> list[Tensor]:
+    """The coefficients of each layer, through one projection where all have as many scores."""
+    scores: list[Tensor] = [conv.scores for conv in layers if conv.scores is not None]
+    if len({len(item) for item in scores}) != 1:
+        return [conv.coeffs() for conv in layers]
+    return list(projection(name).function(torch.stack(scores)).unbind())
 
 
 def _per_layer(name: str, value: T | list[T], num_layers: int) -> list[T]:

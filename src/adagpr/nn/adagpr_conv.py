@@ -119,16 +119,19 @@ class AdaGPRConv(nn.Module):
         """
         mu = (self.coeffs() if coeffs is None else coeffs) * (1 - self.alpha)
         skip_tail = projection(self.projection).is_sparse
-        # The identity goes into the weight, which is small, instead of being added to the result, which is large.
         if self.weight_maps == "shared":
             plus = x_0 * self.alpha if residual is None else residual
-            return gpr_propagate(x, mu, operator, skip_tail, plus) @ self._map(self.weight, 1 - self.beta, self.beta)
+            return gpr_propagate(x, mu, operator, skip_tail, plus) @ self.map()
         # Without scaling the graph's half is G h itself; alpha = 1 has no graph part to undo.
         scale, scale_0 = (1.0, self.alpha) if self.weight_maps == "separate-scaled" else (1 / (1 - self.alpha), 1.0)
         upper, lower = self.weight.chunk(2)
         mapped_0 = x_0 @ self._map(lower, self.alpha * (1 - self.beta), self.beta * scale_0)
         propagated = gpr_propagate(x, mu, operator, skip_tail)
         return torch.addmm(mapped_0, propagated, self._map(upper, 1 - self.beta, self.beta * scale))
+
+    def map(self) -> Tensor:
+        """``(1 - beta) I + beta W``: the identity goes into the small weight instead of being added to the result."""
+        return self._map(self.weight, 1 - self.beta, self.beta)
 
     def _map(self, weight: Tensor, identity: float, factor: float) -> Tensor:
         """``identity * I + factor * weight``."""

@@ -13,11 +13,15 @@ __all__ = ["Linear"]
 
 
 class Linear(nn.Module):
-    """``x @ weight.T + bias``; both start uniform in ``+-1/sqrt(in_channels)``, as `torch.nn.Linear` does."""
+    """``x @ weight.T + bias``; both start uniform in ``+-1/sqrt(in_channels)``, as `torch.nn.Linear` does.
+
+    The weight has the shape of `torch.nn.Linear`'s, but its memory runs along the outputs: a product with sparse
+    features then reads it in order, without a transposed copy at every step.
+    """
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(out_channels, in_channels))
+        self.weight = nn.Parameter(torch.empty(in_channels, out_channels).t())
         self.bias = nn.Parameter(torch.empty(out_channels))
         self.reset_parameters()
 
@@ -25,7 +29,10 @@ class Linear(nn.Module):
         """Draws weights and biases anew."""
         bound = 1 / math.sqrt(self.weight.shape[1])
         for parameter in (self.weight, self.bias):
-            nn.init.uniform_(parameter, -bound, bound, generator=generator)
+            # Drawn in the order of the shape, whatever the layout: the numbers are those of every record.
+            drawn = torch.empty(parameter.shape, dtype=parameter.dtype).uniform_(-bound, bound, generator=generator)
+            with torch.no_grad():
+                parameter.copy_(drawn)
 
     def forward(self, x: Features) -> Tensor:
         """Maps the rows of ``x``."""

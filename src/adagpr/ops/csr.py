@@ -38,6 +38,10 @@ def transposed_order(matrix: sp.csr_array) -> tuple[sp.csr_array, Tensor]:
 
 
 def _csr(rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
-        return torch.sparse_csr_tensor(rows, columns, values, shape, check_invariants=False)
+    return torch.sparse_csr_tensor(rows, columns, values, shape, check_invariants=False)
+
+
+# Torch says once a process that CSR is in beta state: here, where nobody is listening.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    _csr(torch.tensor([0, 0]), torch.tensor([], dtype=torch.int64), torch.tensor([]), (1, 1))

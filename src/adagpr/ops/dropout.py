@@ -10,6 +10,7 @@ The words and their order are part of every recorded number: changing them chang
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def keep_mask(shape: tuple[int, ...], rate: float, generator: np.random.Generato
         The mask as uint8 (1 stays, 0 is dropped), and the factor that what stays is multiplied by.
     """
     threshold = min(round(rate * _LEVELS), _LEVELS - 1)
-    size = int(np.prod(shape))
+    size = math.prod(shape)
     words = generator.bit_generator.random_raw(-(-size // 4))
     kept = words.view(np.uint16)[:size] >= threshold
     return kept.view(np.uint8).reshape(shape), _LEVELS / (_LEVELS - threshold)
@@ -54,19 +55,25 @@ class _Dropout(torch.autograd.Function):
         return torch.mul(grad, mask).mul_(ctx.scale), None, None
 
 
-def dropout(x: Tensor, rate: float, generator: np.random.Generator) -> Tensor:
+def dropout(x: Tensor, rate: float, *generators: np.random.Generator) -> Tensor:
     """Zeroes each element of ``x`` with probability ``rate`` and scales the others so that the mean is kept.
 
     Args:
         x: Tensor of any shape.
         rate: Probability of zeroing, in [0, 1). At 0 ``x`` itself is returned and no word is drawn.
-        generator: Source of the mask.
+        generators: Source of the mask; where there are several, each draws for its block of rows, all equally large.
     """
     if rate == 0.0:
         return x
-    mask, scale = keep_mask(tuple(x.shape), rate, generator)
-    result: Tensor = _Dropout.apply(x, torch.from_numpy(mask).to(x.device), scale)  # type: ignore[no-untyped-call]
+    result: Tensor = _Dropout.apply(x, *_masks(x, rate, generators))  # type: ignore[no-untyped-call]
     return result
+
+
+def _masks(x: Tensor, rate: float, generators: tuple[np.random.Generator, ...]) -> tuple[Tensor, float]:
+    rows, *others = x.shape
+    drawn = [keep_mask((rows // len(generators), *others), rate, generator) for generator in generators]
+    mask = drawn[0][0] if len(drawn) == 1 else np.concatenate([mask for mask, _ in drawn])
+    return torch.from_numpy(mask).to(x.device), drawn[0][1]
 
 
 class _ReluDropout(torch.autograd.Function):
@@ -86,10 +93,9 @@ class _ReluDropout(torch.autograd.Function):
         return torch.ops.aten.threshold_backward(grad, result, 0).mul_(ctx.scale), None, None
 
 
-def relu_dropout_(x: Tensor, rate: float, generator: np.random.Generator) -> Tensor:
+def relu_dropout_(x: Tensor, rate: float, *generators: np.random.Generator) -> Tensor:
     """`dropout` of ``x.relu()``, written over ``x``; nothing is kept for the backward pass but the result."""
     if rate == 0.0:
         return x.relu_()
-    mask, scale = keep_mask(tuple(x.shape), rate, generator)
-    result: Tensor = _ReluDropout.apply(x, torch.from_numpy(mask).to(x.device), scale)  # type: ignore[no-untyped-call]
+    result: Tensor = _ReluDropout.apply(x, *_masks(x, rate, generators))  # type: ignore[no-untyped-call]
     return result

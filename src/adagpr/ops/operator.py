@@ -59,6 +59,18 @@ class Operator:
         transpose = matrix if self.is_symmetric else self.transpose.to(target)
         return Operator(matrix, transpose, self.direction, self.self_loops)
 
+    def repeated(self, count: int) -> Operator:
+        """The operator of ``count`` copies of the graph side by side, unconnected."""
+        matrix = _repeated(self.matrix, count)
+        transpose = matrix if self.is_symmetric else _repeated(self.transpose, count)
+        return Operator(matrix, transpose, self.direction, self.self_loops)
+
+
+def _repeated(matrix: Tensor, count: int) -> Tensor:
+    parts = (matrix.values(), matrix.col_indices(), matrix.crow_indices())
+    one = sp.csr_array(tuple(part.numpy() for part in parts), shape=tuple(matrix.shape))
+    return csr_tensor(sp.csr_array(sp.block_diag([one] * count, format="csr")), matrix.dtype)
+
 
 def operator(
     graph: Graph,

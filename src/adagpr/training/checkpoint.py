@@ -56,4 +56,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, tensor
     for name, parameter in model.named_parameters():
         prefix = f"adam/{name}/"
         for key in [key for key in tensors if key.startswith(prefix)]:
-            optimizer.state[parameter][key.removeprefix(prefix)] = tensors[key].to(parameter.device)
+            stored = tensors[key]
+            # The fused optimiser walks through memory: moments must be laid out as their parameter is.
+            restored = torch.empty_like(parameter).copy_(stored) if stored.shape == parameter.shape else stored
+            optimizer.state[parameter][key.removeprefix(prefix)] = restored.to(parameter.device)

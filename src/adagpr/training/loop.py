@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from adagpr.training.checkpoint import optimizer_tensors, restore_optimizer
 from adagpr.training.config import TrainingConfig
 from adagpr.training.stopping import Epoch, Stopping
 
-__all__ = ["Inputs", "State", "evaluate", "train", "train_step"]
+__all__ = ["Inputs", "State", "evaluate", "train", "train_loss", "train_step"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +34,16 @@ class Inputs:
     structure: Any
     y: Tensor
     split: Split
+
+    @cached_property
+    def train_y(self) -> Tensor:
+        """The classes of the training nodes."""
+        return self.y[self.split.train]
+
+    @cached_property
+    def val_y(self) -> Tensor:
+        """The classes of the validation nodes."""
+        return self.y[self.split.val]
 
 
 class State:
@@ -74,6 +85,43 @@ class State:
                 norms = torch.stack(torch._foreach_norm([parameter.detach() for parameter in parameters]))
                 total += self.decays[name] * norms.square().sum().item()
         return total
+
+    def add_epoch(
+        self, loss: Tensor, logits: Tensor, coeffs: Tensor | None, inputs: Inputs, config: TrainingConfig
+    ) -> Epoch:
+        """Enters an epoch into the history, and keeps its parameters where it is the best so far.
+
+        Args:
+            loss: The loss of its training step.
+            logits: Of all nodes after the step, dropout off.
+            coeffs: The coefficients after the step, where the model has any.
+            inputs: What the model is shown.
+            config: How to train.
+        """
+        on_train = logits.index_select(0, inputs.split.train)
+        on_val = logits.index_select(0, inputs.split.val)
+        epoch = Epoch(
+            train_loss=loss.item(),
+            train_acc=accuracy(on_train, inputs.train_y),
+            val_loss=F.cross_entropy(on_val, inputs.val_y).item(),
+            val_acc=accuracy(on_val, inputs.val_y),
+            penalty=self.penalty() if config.decay == "penalty" else 0.0,
+        )
+        number = len(self.history) + 1
+        if not math.isfinite(epoch.train_loss + epoch.val_objective):
+            raise AdaGPRError(f"Training diverged at epoch {number}: the loss is not finite. Try a smaller lr.")
+        self.history.append(list(astuple(epoch)))
+        if coeffs is not None:
+            self.coeffs.append(coeffs.cpu())
+        if self.stopping.update(number, epoch, config):
+            self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
+        return epoch
+
+    def is_over(self, config: TrainingConfig) -> bool:
+        """Whether patience or epochs have run out."""
+        # A model without parameters has nothing to learn: it is measured once.
+        num_epochs = config.max_epochs if self.decays else 1
+        return len(self.history) >= num_epochs or self.stopping.is_over(config)
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The state as named tensors and a header of plain data."""
@@ -129,49 +177,36 @@ def train(
         save: Called every ``save_every`` seconds to write a checkpoint of ``state``.
         save_every: Seconds between two checkpoints.
     """
-    model, split, y = state.model, inputs.split, inputs.y
     saved = started = time.perf_counter()
     before = state.seconds
-    # A model without parameters has nothing to learn: it is measured once.
-    num_epochs = config.max_epochs if state.decays else 1
-    while len(state.history) < num_epochs and not state.stopping.is_over(config):
+    while not state.is_over(config):
         loss = train_step(state, inputs)
-        logits = evaluate(model, inputs)
-        epoch = Epoch(
-            train_loss=loss.item(),
-            train_acc=accuracy(logits[split.train], y[split.train]),
-            val_loss=F.cross_entropy(logits[split.val], y[split.val]).item(),
-            val_acc=accuracy(logits[split.val], y[split.val]),
-            penalty=state.penalty() if config.decay == "penalty" else 0.0,
-        )
-        number = len(state.history) + 1
-        if not math.isfinite(epoch.train_loss + epoch.val_objective):
-            raise AdaGPRError(f"Training diverged at epoch {number}: the loss is not finite. Try a smaller lr.")
-        state.history.append(list(astuple(epoch)))
-        coefficients = model.coefficients()
-        if coefficients is not None:
-            state.coeffs.append(coefficients.cpu())
-        if state.stopping.update(number, epoch, config):
-            state.best = {name: value.clone() for name, value in model.state_dict().items()}
+        logits = evaluate(state.model, inputs)
+        epoch = state.add_epoch(loss, logits, state.model.coefficients(), inputs, config)
         now = time.perf_counter()
         state.seconds = before + now - started
         if now - saved >= save_every:
             save()
             saved = time.perf_counter()
-        on_epoch(number, epoch, state.stopping)
-    model.load_state_dict(state.best)
+        on_epoch(len(state.history), epoch, state.stopping)
+    state.model.load_state_dict(state.best)
 
 
 def train_step(state: State, inputs: Inputs) -> Tensor:
     """One step of the optimiser on the training nodes; returns the loss before it, dropout on."""
-    model, train_nodes = state.model, inputs.split.train
+    model = state.model
     model.train()
     state.optimizer.zero_grad(set_to_none=True)
-    loss = F.cross_entropy(model(inputs.x, inputs.structure)[train_nodes], inputs.y[train_nodes])
+    loss = train_loss(model(inputs.x, inputs.structure), inputs)
     if state.decays:
         loss.backward()
         state.optimizer.step()
     return loss.detach()
+
+
+def train_loss(logits: Tensor, inputs: Inputs) -> Tensor:
+    """Cross entropy on the training nodes."""
+    return F.cross_entropy(logits.index_select(0, inputs.split.train), inputs.train_y)
 
 
 def evaluate(model: Model, inputs: Inputs) -> Tensor:
