@@ -12,6 +12,7 @@ Coefficients fixed at hop 1 give GCNII, at hop 0 a residual network without a gr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
@@ -22,7 +23,7 @@ from adagpr.errors import InputError
 from adagpr.nn.adagpr_conv import AdaGPRConv, ProjectionName, WeightMaps
 from adagpr.nn.linear import Linear
 from adagpr.nn.model import Model
-from adagpr.ops import DroppableOperator, Features, Operator, projection
+from adagpr.ops import DroppableOperator, Features, Layers, Operator, projection, residual_stack
 
 __all__ = ["AdaGPR", "project_all"]
 
@@ -79,7 +80,7 @@ class AdaGPR(Model):
         hops = _per_layer("num_coeffs", num_coeffs, num_layers)
         shares = _per_layer("alpha", alpha, num_layers)
         self.projection = projection
-        self.lin_in = Linear(in_channels, hidden_channels)
+        self.lin_in = Linear(in_channels, hidden_channels, along_outputs=True)
         self.convs = nn.ModuleList(
             AdaGPRConv(hidden_channels, hops[i], shares[i], theta, i + 1, projection, fixed_coeffs, weight_maps)
             for i in range(num_layers)
@@ -90,13 +91,41 @@ class AdaGPR(Model):
         """Logits of all nodes; ``structure`` is what `prepare` made."""
         operator = self.operator(structure)
         h_0 = self.lin_in(self.drop_features(x)).relu_()
-        residuals = {alpha: h_0 * alpha for alpha in {conv.alpha for conv in self.layers()}}
+        logits: Tensor = self.lin_out(self.trunk(h_0, operator) if self.is_plain else self._by_layers(h_0, operator))
+        return logits
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the layers are those of `residual_stack`: shared weight maps and nothing in between."""
+        return self.pair_norm is None and all(conv.weight_maps == "shared" for conv in self.layers())
+
+    def trunk(self, h_0: Tensor, operator: Operator, replicas: Sequence[AdaGPR] = ()) -> Tensor:
+        """All layers at once, from the first hidden matrix to the input of the last map.
+
+        Args:
+            h_0: The first hidden matrix.
+            operator: The graph's operator.
+            replicas: Models like this one, of which each has a block of rows; this one alone where there are none.
+        """
+        models = replicas or (self,)
+        depth = self.layers()
+        convs = [conv for layer in zip(*(model.layers() for model in models), strict=True) for conv in layer]
+        coeffs = nn.utils.rnn.pad_sequence(project_all(convs, self.projection), batch_first=True)
+        layers = Layers(
+            operator,
+            alphas=[conv.alpha for conv in depth],
+            betas=[conv.beta for conv in depth],
+            skip_tail=projection(self.projection).is_sparse,
+            rate=self.dropout if self.training else 0.0,
+            generators=[model.generator for model in models],
+        )
+        return residual_stack(h_0, coeffs.view(len(depth), len(models), -1), layers, [conv.weight for conv in convs])
+
+    def _by_layers(self, h_0: Tensor, operator: Operator) -> Tensor:
         h = self.drop(h_0)
         for conv, coeffs in zip(self.layers(), self.layer_coeffs(), strict=True):
-            h = conv(h, h_0, operator, coeffs, residuals[conv.alpha])
-            h = self.activate(h, self.pair_norm)
-        logits: Tensor = self.lin_out(h)
-        return logits
+            h = self.activate(conv(h, h_0, operator, coeffs), self.pair_norm)
+        return h
 
     def layer_coeffs(self) -> list[Tensor]:
         """The coefficients of all layers, through one projection where all layers have as many."""

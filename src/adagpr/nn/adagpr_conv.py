@@ -106,7 +106,6 @@ class AdaGPRConv(nn.Module):
         x_0: Tensor,
         operator: Operator,
         coeffs: Tensor | None = None,
-        residual: Tensor | None = None,
     ) -> Tensor:
         """Computes the layer without activation.
 
@@ -115,13 +114,12 @@ class AdaGPRConv(nn.Module):
             x_0: Output of the network's input map, same shape.
             operator: The graph's operator.
             coeffs: The coefficients where the caller has computed them already, else from this layer's scores.
-            residual: ``alpha * x_0`` where the caller has it already.
         """
         mu = (self.coeffs() if coeffs is None else coeffs) * (1 - self.alpha)
         skip_tail = projection(self.projection).is_sparse
         if self.weight_maps == "shared":
-            plus = x_0 * self.alpha if residual is None else residual
-            return gpr_propagate(x, mu, operator, skip_tail, plus) @ self.map()
+            support = gpr_propagate(x, mu, operator, skip_tail, plus=x_0 * self.alpha)
+            return support @ self._map(self.weight, 1 - self.beta, self.beta)
         # Without scaling the graph's half is G h itself; alpha = 1 has no graph part to undo.
         scale, scale_0 = (1.0, self.alpha) if self.weight_maps == "separate-scaled" else (1 / (1 - self.alpha), 1.0)
         upper, lower = self.weight.chunk(2)
@@ -129,12 +127,8 @@ class AdaGPRConv(nn.Module):
         propagated = gpr_propagate(x, mu, operator, skip_tail)
         return torch.addmm(mapped_0, propagated, self._map(upper, 1 - self.beta, self.beta * scale))
 
-    def map(self) -> Tensor:
-        """``(1 - beta) I + beta W``: the identity goes into the small weight instead of being added to the result."""
-        return self._map(self.weight, 1 - self.beta, self.beta)
-
     def _map(self, weight: Tensor, identity: float, factor: float) -> Tensor:
-        """``identity * I + factor * weight``."""
+        """``identity * I + factor * weight``: the identity goes into the small weight, not onto the large result."""
         eye: Tensor = self.get_buffer("identity")
         return torch.add(eye * identity, weight, alpha=factor)
 

@@ -15,13 +15,18 @@ __all__ = ["Linear"]
 class Linear(nn.Module):
     """``x @ weight.T + bias``; both start uniform in ``+-1/sqrt(in_channels)``, as `torch.nn.Linear` does.
 
-    The weight has the shape of `torch.nn.Linear`'s, but its memory runs along the outputs: a product with sparse
-    features then reads it in order, without a transposed copy at every step.
+    Args:
+        in_channels: Width of the input.
+        out_channels: Width of the output.
+        along_outputs: Whether the weight, whose shape is that of `torch.nn.Linear`'s, lies in memory along the outputs:
+            a product with sparse features then reads it in order, without a transposed copy at every step.
     """
 
-    def __init__(self, in_channels: int, out_channels: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, along_outputs: bool = False) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(in_channels, out_channels).t())
+        shape = (in_channels, out_channels) if along_outputs else (out_channels, in_channels)
+        weight = torch.empty(shape)
+        self.weight = nn.Parameter(weight.t() if along_outputs else weight)
         self.bias = nn.Parameter(torch.empty(out_channels))
         self.reset_parameters()
 

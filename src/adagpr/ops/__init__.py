@@ -5,6 +5,7 @@ from adagpr.ops.dropout import dropout, relu_dropout_
 from adagpr.ops.operator import Direction, Operator, operator
 from adagpr.ops.pair_norm import pair_norm
 from adagpr.ops.propagate import gpr_propagate
+from adagpr.ops.residual_stack import Layers, residual_stack
 from adagpr.ops.simplex import PROJECTIONS, Projection, projection
 from adagpr.ops.sparse_linear import Features, SparseFeatures, features, linear
 
@@ -13,6 +14,7 @@ __all__ = [
     "Direction",
     "DroppableOperator",
     "Features",
+    "Layers",
     "Operator",
     "Projection",
     "SparseFeatures",
@@ -24,4 +26,5 @@ __all__ = [
     "pair_norm",
     "projection",
     "relu_dropout_",
+    "residual_stack",
 ]

@@ -11,6 +11,7 @@ The words and their order are part of every recorded number: changing them chang
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["dropout", "keep_mask", "relu_dropout_"]
+__all__ = ["draw_masks", "dropout", "keep_mask", "keep_scale", "relu_dropout_"]
 
 _LEVELS = 1 << 16
 
@@ -34,11 +35,19 @@ def keep_mask(shape: tuple[int, ...], rate: float, generator: np.random.Generato
     Returns:
         The mask as uint8 (1 stays, 0 is dropped), and the factor that what stays is multiplied by.
     """
-    threshold = min(round(rate * _LEVELS), _LEVELS - 1)
     size = math.prod(shape)
     words = generator.bit_generator.random_raw(-(-size // 4))
-    kept = words.view(np.uint16)[:size] >= threshold
-    return kept.view(np.uint8).reshape(shape), _LEVELS / (_LEVELS - threshold)
+    kept = words.view(np.uint16)[:size] >= _threshold(rate)
+    return kept.view(np.uint8).reshape(shape), keep_scale(rate)
+
+
+def keep_scale(rate: float) -> float:
+    """What the elements that stay are multiplied by, so that the mean is kept."""
+    return _LEVELS / (_LEVELS - _threshold(rate))
+
+
+def _threshold(rate: float) -> int:
+    return min(round(rate * _LEVELS), _LEVELS - 1)
 
 
 class _Dropout(torch.autograd.Function):
@@ -65,15 +74,15 @@ def dropout(x: Tensor, rate: float, *generators: np.random.Generator) -> Tensor:
     """
     if rate == 0.0:
         return x
-    result: Tensor = _Dropout.apply(x, *_masks(x, rate, generators))  # type: ignore[no-untyped-call]
+    result: Tensor = _Dropout.apply(x, draw_masks(x, rate, generators), keep_scale(rate))  # type: ignore[no-untyped-call]
     return result
 
 
-def _masks(x: Tensor, rate: float, generators: tuple[np.random.Generator, ...]) -> tuple[Tensor, float]:
+def draw_masks(x: Tensor, rate: float, generators: Sequence[np.random.Generator]) -> Tensor:
+    """Which elements of ``x`` stay, 1 or 0; each generator draws for its block of rows, all equally large."""
     rows, *others = x.shape
-    drawn = [keep_mask((rows // len(generators), *others), rate, generator) for generator in generators]
-    mask = drawn[0][0] if len(drawn) == 1 else np.concatenate([mask for mask, _ in drawn])
-    return torch.from_numpy(mask).to(x.device), drawn[0][1]
+    drawn = [keep_mask((rows // len(generators), *others), rate, generator)[0] for generator in generators]
+    return torch.from_numpy(drawn[0] if len(drawn) == 1 else np.concatenate(drawn)).to(x.device)
 
 
 class _ReluDropout(torch.autograd.Function):
@@ -97,5 +106,5 @@ def relu_dropout_(x: Tensor, rate: float, *generators: np.random.Generator) -> T
     """`dropout` of ``x.relu()``, written over ``x``; nothing is kept for the backward pass but the result."""
     if rate == 0.0:
         return x.relu_()
-    result: Tensor = _ReluDropout.apply(x, *_masks(x, rate, generators))  # type: ignore[no-untyped-call]
+    result: Tensor = _ReluDropout.apply(x, draw_masks(x, rate, generators), keep_scale(rate))  # type: ignore[no-untyped-call]
     return result

@@ -1,6 +1,6 @@
 r"""Generalized PageRank of a signal, ``sum_k coeffs[k] A^k h``, without powers of ``A``.
 
-Forward by Horner's rule, ``K - 1`` sparse products into one running matrix. Backward by the power recurrence
+Forward ``K - 1`` sparse products, each added to the sum with its weight. Backward by the same recurrence,
 
 .. math:: g_0 = g, \quad g_k = A^\top g_{k-1}, \quad
           \frac{\partial}{\partial \mu_k} = \langle g_k, h \rangle, \quad
@@ -20,21 +20,19 @@ from torch.autograd.function import once_differentiable
 from adagpr.errors import InputError
 from adagpr.ops.operator import Operator
 
-__all__ = ["gpr_propagate"]
+__all__ = ["Weights", "gpr_propagate", "hop_weights", "mix", "mix_gradients", "without_tail"]
 
 
 # The weights of one hop, one for each block of rows; without replicas there is one block.
 Weights = list[float]
 
 
-def _scale(h: Tensor, weights: Weights, out: Tensor | None = None) -> Tensor:
+def _scale(h: Tensor, weights: Weights) -> Tensor:
     """Each block of rows times its weight."""
     if len(weights) == 1:
-        return torch.mul(h, weights[0], out=out)
+        return h * weights[0]
     blocks = h.view(len(weights), -1)
-    out = torch.empty_like(h) if out is None else out
-    torch.mul(blocks, h.new_tensor(weights).unsqueeze(1), out=out.view_as(blocks))
-    return out
+    return (blocks * h.new_tensor(weights).unsqueeze(1)).view_as(h)
 
 
 def _add(base: Tensor, h: Tensor, weights: Weights, out: Tensor) -> Tensor:
@@ -46,60 +44,87 @@ def _add(base: Tensor, h: Tensor, weights: Weights, out: Tensor) -> Tensor:
     return out
 
 
-def _horner(matrix: Tensor, h: Tensor, mu: list[Weights], plus: Tensor | None = None) -> Tensor:
-    """The sum, and ``plus`` added to it; what a product adds to is written into the matrix that it returns."""
-    if len(mu) == 1:
-        return _scale(h, mu[0]) if plus is None else _add(plus, h, mu[0], torch.empty_like(h))
-    first, *rest = mu[:-1]
-    total = h if set(mu[-1]) == {1.0} else _scale(h, mu[-1])
-    buffers = [torch.empty_like(h) for _ in mu[1:3]]
-    for number, weights in enumerate(reversed(rest)):
-        total = _scale(h, weights, buffers[number % 2]).addmm_(matrix, total)
-    out = buffers[len(rest) % 2]
-    if plus is None and set(first) == {0.0}:
-        return torch.addmm(h, matrix, total, beta=0.0, out=out)
-    return (_scale(h, first, out) if plus is None else _add(plus, h, first, out)).addmm_(matrix, total)
+def mix(matrix: Tensor, h: Tensor, mu: list[Weights], plus: Tensor | None, spare: list[Tensor]) -> Tensor:
+    """``plus + sum_k mu[k] matrix^k h``.
+
+    Args:
+        matrix: A sparse matrix.
+        h: The signal.
+        mu: The weights of each hop.
+        plus: A matrix that is added, or none.
+        spare: Two matrices like ``h`` that are written over; filled here where it is empty.
+    """
+    while len(spare) < min(2, len(mu) - 1):
+        spare.append(torch.empty_like(h))
+    if plus is None and len(mu) == 2 and set(mu[0]) == {0.0} and set(mu[1]) == {1.0}:
+        return torch.empty_like(h).addmm_(matrix, h, beta=0.0)
+    total = _scale(h, mu[0]) if plus is None else _add(plus, h, mu[0], torch.empty_like(h))
+    power = h
+    for k, weights in enumerate(mu[1:]):
+        power = spare[k % 2].addmm_(matrix, power, beta=0.0)
+        if set(weights) != {0.0}:
+            _add(total, power, weights, total)
+    return total
+
+
+def mix_gradients(
+    transpose: Tensor, grad: Tensor, h: Tensor, mu: list[Weights], spare: list[Tensor]
+) -> tuple[Tensor, list[Weights]]:
+    """The gradients of `mix` with respect to ``h`` and to the weights, from that with respect to its result."""
+    while len(spare) < min(2, len(mu) - 1):
+        spare.append(torch.empty_like(h))
+    blocks = h.view(len(mu[0]), -1)
+    inner = [_dots(grad, blocks)]
+    total = _scale(grad, mu[0])
+    power = grad
+    for k, weights in enumerate(mu[1:]):
+        power = spare[k % 2].addmm_(transpose, power, beta=0.0)
+        inner.append(_dots(power, blocks))
+        if set(weights) != {0.0}:
+            _add(total, power, weights, total)
+    return total, inner
+
+
+def _dots(power: Tensor, blocks: Tensor) -> Weights:
+    """The inner product of each block with its like."""
+    if len(blocks) == 1:
+        return [torch.dot(power.view(-1), blocks[0]).item()]
+    pairs = zip(power.view_as(blocks).unbind(), blocks.unbind(), strict=True)
+    return [torch.dot(one, other).item() for one, other in pairs]
+
+
+def hop_weights(coeffs: Tensor, skip_tail: bool) -> list[Weights]:
+    """The weights by hop, ``[K, blocks]``, with those at the end left out that are zero everywhere."""
+    mu: list[Weights] = coeffs.reshape(-1, coeffs.shape[-1]).t().tolist()
+    return without_tail(mu) if skip_tail else mu
+
+
+def without_tail(mu: list[Weights]) -> list[Weights]:
+    """The weights up to the last hop that has one which is not zero."""
+    last = max((k for k, weights in enumerate(mu) if any(weights)), default=0)
+    return mu[: last + 1]
 
 
 class _Propagate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, coeffs: Tensor, plus: Tensor | None, op: Operator, skip_tail: bool) -> Tensor:
-        mu: list[Weights] = coeffs.reshape(-1, coeffs.shape[-1]).t().tolist()
-        if skip_tail:
-            while len(mu) > 1 and set(mu[-1]) == {0.0}:
-                mu.pop()
         ctx.save_for_backward(h)
-        ctx.op, ctx.mu, ctx.coeffs = op, mu, torch.empty_like(coeffs, memory_format=torch.contiguous_format)
-        return _horner(op.matrix, h, mu, plus)
+        ctx.op, ctx.mu, ctx.shape = op, hop_weights(coeffs, skip_tail), coeffs.shape
+        return mix(op.matrix, h, ctx.mu, plus, [])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
         (h,) = ctx.saved_tensors
-        mu: list[Weights] = ctx.mu
         needs_h, needs_coeffs, needs_plus = ctx.needs_input_grad[:3]
-        grad_plus = grad if needs_plus else None
-        power = grad.contiguous()
-        if not needs_coeffs:
-            return (_horner(ctx.op.transpose, power, mu) if needs_h else None), None, grad_plus, None, None
-        blocks = h.view(len(mu[0]), -1)
-        inner = [_dots(power, blocks)]
-        total = _scale(power, mu[0]) if needs_h else None
-        spare = [torch.empty_like(power) for _ in mu[1:3]]
-        for k, weights in enumerate(mu[1:]):
-            power = torch.addmm(power, ctx.op.transpose, power, beta=0.0, out=spare[k % 2])
-            inner.append(_dots(power, blocks))
-            if total is not None and set(weights) != {0.0}:
-                _add(total, power, weights, total)
-        grad_coeffs: Tensor = ctx.coeffs.zero_()
-        grad_coeffs.view(len(mu[0]), -1)[:, : len(mu)] = torch.tensor(inner, dtype=grad.dtype).t()
-        return total, grad_coeffs, grad_plus, None, None
-
-
-def _dots(power: Tensor, blocks: Tensor) -> list[float]:
-    """The inner product of each block with its like."""
-    pairs = zip(power.view_as(blocks).unbind(), blocks.unbind(), strict=True)
-    return [torch.dot(one, other).item() for one, other in pairs]
+        grad_h = grad_coeffs = None
+        if needs_coeffs:
+            grad_h, inner = mix_gradients(ctx.op.transpose, grad.contiguous(), h, ctx.mu, [])
+            grad_coeffs = grad.new_zeros(ctx.shape)
+            grad_coeffs.view(len(inner[0]), -1)[:, : len(inner)] = grad.new_tensor(inner).t()
+        elif needs_h:
+            grad_h = mix(ctx.op.transpose, grad.contiguous(), ctx.mu, None, [])
+        return grad_h, grad_coeffs, (grad if needs_plus else None), None, None
 
 
 def gpr_propagate(

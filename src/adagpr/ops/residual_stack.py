@@ -1,0 +1,139 @@
+r"""A stack of residual PageRank layers as one differentiable function.
+
+.. math:: S_l = \alpha_l H_0 + \sum_k \mu_{lk} \tilde A^k Y_l, \qquad
+          Y_{l+1} = \mathrm{drop}(\mathrm{relu}(S_l M_l)), \qquad M_l = (1 - \beta_l) I + \beta_l W_l
+
+This is what a chain of `adagpr.nn.AdaGPRConv` with ReLU and dropout computes, and the tests hold it against one.
+Written out it spends its time on products: the identity is in the small ``M``, the residual is what hop 0 is added to,
+dropout's scale is in the coefficients, a layer's output is at once the mask of its ReLU and of its dropout, and
+intermediate matrices are written into the same few buffers. Kept for the backward pass are ``Y`` and ``S`` of each
+layer, or with ``recompute`` only ``Y``.
+
+Several networks on the same graph may be stacked, each on its own block of rows with its own weights (see
+`Operator.repeated`): sparse products, activation and dropout are then done once for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from adagpr.ops.dropout import draw_masks, keep_scale
+from adagpr.ops.operator import Operator
+from adagpr.ops.propagate import Weights, mix, mix_gradients, without_tail
+
+__all__ = ["Layers", "residual_stack"]
+
+
+@dataclass(frozen=True)
+class Layers:
+    """What does not learn in a stack.
+
+    Attributes:
+        operator: The operator; of the repeated graph where there are several blocks.
+        alphas: Share of ``h_0`` in each layer.
+        betas: Share of the weight in each layer.
+        skip_tail: Whether hops beyond the last non-zero coefficient are left out; see `gpr_propagate`.
+        rate: Probability of dropping an element after each layer.
+        generators: Where dropout draws from, one stream for each block.
+        recompute: Whether ``S`` is computed again in the backward pass instead of being kept.
+    """
+
+    operator: Operator
+    alphas: Sequence[float]
+    betas: Sequence[float]
+    skip_tail: bool
+    rate: float = 0.0
+    generators: Sequence[np.random.Generator] = ()
+    recompute: bool = False
+
+    @property
+    def scale(self) -> float:
+        """What the elements that stay are multiplied by."""
+        return keep_scale(self.rate)
+
+
+class _Stack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h_0: Tensor, coeffs: Tensor, layers: Layers, *weights: Tensor) -> Tensor:
+        keep = any(ctx.needs_input_grad)
+        matrix, num_blocks = layers.operator.matrix, coeffs.shape[1]
+        factors = coeffs.new_tensor([layers.scale * (1 - alpha) for alpha in layers.alphas]).view(-1, 1, 1)
+        mus: list[list[Weights]] = (coeffs * factors).transpose(1, 2).tolist()
+        mus = [without_tail(mu) for mu in mus] if layers.skip_tail else mus
+        identity = torch.eye(h_0.shape[1], dtype=h_0.dtype, device=h_0.device)
+        shares = {alpha: h_0 * alpha for alpha in set(layers.alphas)}
+        y = h_0 if layers.rate == 0 else h_0 * draw_masks(h_0, layers.rate, layers.generators)
+        kept, sums, maps, spare = [y], [], [], []  # type: tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
+        for number, (mu, alpha, beta) in enumerate(zip(mus, layers.alphas, layers.betas, strict=True)):
+            s = mix(matrix, y, mu, shares[alpha], spare)
+            own = [
+                torch.lerp(identity, item, beta) for item in weights[number * num_blocks : (number + 1) * num_blocks]
+            ]
+            y = _each(s, own, torch.empty_like(s)).relu_()
+            if layers.rate > 0:
+                y.mul_(draw_masks(y, layers.rate, layers.generators))
+            if keep:
+                kept.append(y)
+                maps += own
+                sums += [] if layers.recompute else [s]
+        if keep:
+            ctx.save_for_backward(h_0, factors, *kept, *sums, *maps)
+            ctx.layers, ctx.mus, ctx.shape = layers, mus, coeffs.shape
+        return y * layers.scale if layers.rate > 0 else y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        layers: Layers = ctx.layers
+        depth, num_blocks = len(ctx.mus), ctx.shape[1]
+        h_0, factors, *saved = ctx.saved_tensors
+        kept, rest = saved[: depth + 1], saved[depth + 1 :]
+        sums, maps = rest[: len(rest) - depth * num_blocks], rest[len(rest) - depth * num_blocks :]
+        inners: list[list[Weights]] = []
+        grad_weights: list[Tensor] = []
+        grad_h_0, grad_s = torch.zeros_like(h_0), torch.empty_like(h_0)
+        spare: list[Tensor] = []
+        grad = grad * layers.scale
+        for number in reversed(range(depth)):
+            mu, alpha, beta, y = ctx.mus[number], layers.alphas[number], layers.betas[number], kept[number]
+            s = sums[number] if sums else mix(layers.operator.matrix, y, mu, h_0 * alpha, spare)
+            own = maps[number * num_blocks : (number + 1) * num_blocks]
+            # What is positive in a layer's output was positive and kept: the output is its own mask.
+            grad_z = torch.ops.aten.threshold_backward(grad, kept[number + 1], 0)
+            pairs = zip(s.chunk(num_blocks), grad_z.chunk(num_blocks), strict=True)
+            grad_weights[:0] = [torch.mm(one.t(), other).mul_(beta) for one, other in pairs]
+            _each(grad_z, [item.t() for item in own], grad_s)
+            grad_h_0.add_(grad_s, alpha=alpha)
+            grad, inner = mix_gradients(layers.operator.transpose, grad_s, y, mu, spare)
+            inners.insert(0, inner + [[0.0] * num_blocks] * (ctx.shape[2] - len(inner)))
+        grad_h_0 += grad if layers.rate == 0 else torch.ops.aten.threshold_backward(grad, kept[0], 0)
+        return grad_h_0, grad.new_tensor(inners).transpose(1, 2) * factors, None, *grad_weights
+
+
+def _each(h: Tensor, maps: Sequence[Tensor], out: Tensor) -> Tensor:
+    """Each block of rows times its own matrix."""
+    if len(maps) == 1:
+        return torch.mm(h, maps[0], out=out)
+    for to, block, matrix in zip(out.chunk(len(maps)), h.chunk(len(maps)), maps, strict=True):
+        torch.mm(block, matrix, out=to)
+    return out
+
+
+def residual_stack(h_0: Tensor, coeffs: Tensor, layers: Layers, weights: Sequence[Tensor]) -> Tensor:
+    """Computes the stack, dropout before its first layer and after its last included.
+
+    Args:
+        h_0: The first hidden matrix, a result of ReLU: where it is 0 its gradient may be 0 too.
+        coeffs: The coefficients, ``[layers, blocks, K]``.
+        layers: What does not learn.
+        weights: ``W`` layer by layer, within a layer block by block.
+    """
+    result: Tensor = _Stack.apply(h_0, coeffs, layers, *weights)  # type: ignore[no-untyped-call]
+    return result

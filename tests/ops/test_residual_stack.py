@@ -1,0 +1,113 @@
+"""The stack in one function against the chain of its layers, in value and gradient."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from adagpr.data import csbm
+from adagpr.nn import AdaGPR
+from adagpr.nn.replicas import Replicas
+from adagpr.ops import Operator, features, operator, residual_stack
+from adagpr.ops.residual_stack import Layers
+
+GRAPH = csbm(num_nodes=40, average_degree=4.0, num_features=6, num_classes=3, directed=True)
+OPERATOR = operator(GRAPH, dtype=torch.float64)
+X = features(GRAPH.x, torch.float64)
+
+
+def model(seed: int = 0, **options: Any) -> AdaGPR:
+    arguments = {"num_layers": 3, "num_coeffs": 4, "dropout": 0.5, **options}
+    made = AdaGPR(6, 5, 3, **arguments)
+    made.seed(seed)
+    return made.to(torch.float64)
+
+
+def by_layers(net: AdaGPR, op: Operator) -> Tensor:
+    h_0 = net.lin_in(net.drop_features(X)).relu()
+    h = net.drop(h_0)
+    for conv in net.layers():
+        h = net.drop(conv(h, h_0, op).relu())
+    return net.lin_out(h)
+
+
+def gradients(net: AdaGPR, logits: Tensor) -> list[Tensor]:
+    net.zero_grad()
+    (logits * logits.detach().cos()).sum().backward()
+    return [parameter.grad for parameter in net.parameters() if parameter.grad is not None]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"dropout": 0.0},
+        {"projection": "softmax"},
+        {"projection": "fixed", "fixed_coeffs": [0.0, 1.0, 0.0, 0.0]},
+        {"num_coeffs": [1, 4, 2], "alpha": [0.1, 0.5, 0.0]},
+        {"alpha": 1.0, "theta": 1.5},
+        {"num_coeffs": 1},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("training", [True, False])
+def test_the_stack_equals_the_chain_of_its_layers(options: dict[str, Any], training: bool) -> None:
+    one, other = model(**options).train(training), model(**options).train(training)
+    ours, oracle = one(X, OPERATOR), by_layers(other, OPERATOR)
+    torch.testing.assert_close(ours, oracle, rtol=1e-11, atol=1e-11)
+    for left, right in zip(gradients(one, ours), gradients(other, oracle), strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_gradients_pass_gradcheck(recompute: bool) -> None:
+    net = model()
+    layers = Layers(OPERATOR, [0.1, 0.2], [0.5, 0.3], skip_tail=False, recompute=recompute)
+    generator = torch.Generator().manual_seed(0)
+    h_0 = torch.rand(40, 5, dtype=torch.float64, generator=generator).requires_grad_()
+    coeffs = torch.rand(2, 1, 4, dtype=torch.float64, generator=generator).requires_grad_()
+    weights = [conv.weight.detach().requires_grad_() for conv in net.layers()[:2]]
+
+    def function(h: Tensor, mu: Tensor, *maps: Tensor) -> Tensor:
+        return residual_stack(h, mu, layers, maps)
+
+    assert torch.autograd.gradcheck(function, (h_0, coeffs, *weights))
+
+
+def test_recomputing_gives_the_same_bits() -> None:
+    h_0 = torch.rand(40, 5, dtype=torch.float64).requires_grad_()
+    coeffs = torch.full((2, 1, 4), 0.25, dtype=torch.float64).requires_grad_()
+    weights = [conv.weight for conv in model().layers()[:2]]
+    layers = Layers(OPERATOR, [0.1, 0.1], [0.5, 0.3], skip_tail=False)
+    found = []
+    for recompute in (False, True):
+        out = residual_stack(h_0, coeffs, replace(layers, recompute=recompute), weights)
+        found.append((out, *torch.autograd.grad(out.sum(), [h_0, coeffs, *weights])))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.0}, {"projection": "softmax"}], ids=str)
+@pytest.mark.parametrize("training", [True, False])
+def test_replicas_give_what_each_model_gives_alone(options: dict[str, Any], training: bool) -> None:
+    alone = [model(seed, **options).train(training) for seed in range(3)]
+    together = [model(seed, **options).train(training) for seed in range(3)]
+    logits = Replicas(together, OPERATOR)(X, training)
+    for net, own in zip(alone, logits, strict=True):
+        torch.testing.assert_close(own, net(X, OPERATOR), rtol=1e-12, atol=1e-12)
+    # Masks of a second pass continue each replica's own stream.
+    once_more = Replicas(together, OPERATOR)(X, training)
+    sum((item * item.detach().cos()).sum() for item in once_more).backward()
+    for net, copy in zip(alone, together, strict=True):
+        for left, right in zip(gradients(net, net(X, OPERATOR)), copy.parameters(), strict=True):
+            torch.testing.assert_close(left, right.grad, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"), [({}, True), ({"pair_norm": 1.0}, False), ({"drop_edge": 0.5}, False)], ids=str
+)
+def test_which_models_can_be_replicas(options: dict[str, Any], expected: bool) -> None:
+    assert Replicas.can_hold(model(**options)) is expected
