@@ -32,7 +32,8 @@ def by_layers(net: AdaGPR, op: Operator) -> Tensor:
     h = net.drop(h_0)
     for conv in net.layers():
         h = net.drop(conv(h, h_0, op).relu())
-    return net.lin_out(h)
+    logits: Tensor = net.lin_out(h)
+    return logits
 
 
 def gradients(net: AdaGPR, logits: Tensor) -> list[Tensor]:
@@ -100,7 +101,7 @@ def test_replicas_give_what_each_model_gives_alone(options: dict[str, Any], trai
         torch.testing.assert_close(own, net(X, OPERATOR), rtol=1e-12, atol=1e-12)
     # Masks of a second pass continue each replica's own stream.
     once_more = Replicas(together, OPERATOR)(X, training)
-    sum((item * item.detach().cos()).sum() for item in once_more).backward()
+    torch.stack([(item * item.detach().cos()).sum() for item in once_more]).sum().backward()
     for net, copy in zip(alone, together, strict=True):
         for left, right in zip(gradients(net, net(X, OPERATOR)), copy.parameters(), strict=True):
             torch.testing.assert_close(left, right.grad, rtol=1e-11, atol=1e-11)

@@ -48,6 +48,9 @@ def train(
         Path | None, typer.Option(help="Folder of the data files. Default: $ADAGPR_DATA or a cache.")
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu (the tested one) or cuda.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes for several runs. Default: one for each core.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Train a model; repeat the same command to go on after an interruption.
@@ -72,9 +75,17 @@ def train(
     folder = out or Path("runs") / f"{Path(graph.name).name}-{model}-{config_digest(*resolved)}"
     max_epochs = resolved[0]["training"]["max_epochs"]
     twins: list[Run] = []
-    with _progress_bar(len(splits) * len(seeds) * (1 + without_graph), max_epochs) as bar:
+    with _progress_bar(len(splits) * len(seeds) * (1 + without_graph), max_epochs) as (start, end):
         runs = several.fit_all(
-            graph, splits, model, seeds=seeds, out=folder, on_epoch=lambda number: bar(number, ""), **options
+            graph,
+            splits,
+            model,
+            seeds=seeds,
+            out=folder,
+            on_epoch=lambda number: start(number, ""),
+            on_end=end,
+            num_workers=jobs,
+            **options,
         )
         if without_graph:
             twins = several.fit_all(
@@ -83,7 +94,9 @@ def train(
                 model,
                 seeds=seeds,
                 out=folder / "without-graph",
-                on_epoch=lambda number: bar(len(runs) + number, "without the graph"),
+                on_epoch=lambda number: start(len(runs) + number, "without the graph"),
+                on_end=lambda number: end(len(runs) + number),
+                num_workers=jobs,
                 **twin_options,
             )
     if as_json:
@@ -102,9 +115,12 @@ def _check_sums(request: Request, data: dict[str, Any]) -> None:
             raise InputError(f"The configuration was written for another {what} of '{request.dataset}': {key} differs.")
 
 
+Start = Callable[[int, str], Callable[..., None]]
+
+
 @contextmanager
-def _progress_bar(num_runs: int, max_epochs: int) -> Iterator[Callable[[int, str], Callable[..., None]]]:
-    """A bar on a terminal's standard error; elsewhere silence."""
+def _progress_bar(num_runs: int, max_epochs: int) -> Iterator[tuple[Start, Callable[[int], None]]]:
+    """A bar for each run under way on a terminal's standard error; elsewhere silence."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -120,12 +136,12 @@ def _progress_bar(num_runs: int, max_epochs: int) -> Iterator[Callable[[int, str
         _interruptible(),
         Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
     ):
+        tasks: dict[int, Any] = {}
 
         def start(number: int, label: str) -> Callable[..., None]:
-            for task in progress.task_ids:
-                progress.remove_task(task)
             name = f"run {number + 1} of {num_runs}" if num_runs > 1 else "training"
             task = progress.add_task(f"{name} {label}".strip(), total=max_epochs, note="")
+            tasks[number] = task
 
             def update(epoch_number: int, epoch: Epoch, stopping: Stopping) -> None:
                 note = f"validation {100 * epoch.val_acc:.1f} %, best epoch {stopping.best_epoch}"
@@ -133,7 +149,11 @@ def _progress_bar(num_runs: int, max_epochs: int) -> Iterator[Callable[[int, str
 
             return update
 
-        yield start
+        def end(number: int) -> None:
+            if number in tasks:
+                progress.remove_task(tasks.pop(number))
+
+        yield start, end
 
 
 @contextmanager

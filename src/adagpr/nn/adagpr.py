@@ -25,7 +25,7 @@ from adagpr.nn.linear import Linear
 from adagpr.nn.model import Model
 from adagpr.ops import DroppableOperator, Features, Layers, Operator, projection, residual_stack
 
-__all__ = ["AdaGPR", "project_all"]
+__all__ = ["AdaGPR", "padded_coeffs", "project_all", "side_by_side"]
 
 T = TypeVar("T", int, float)
 
@@ -108,9 +108,7 @@ class AdaGPR(Model):
             replicas: Models like this one, of which each has a block of rows; this one alone where there are none.
         """
         models = replicas or (self,)
-        depth = self.layers()
-        convs = [conv for layer in zip(*(model.layers() for model in models), strict=True) for conv in layer]
-        coeffs = nn.utils.rnn.pad_sequence(project_all(convs, self.projection), batch_first=True)
+        depth, convs = self.layers(), side_by_side(models)
         layers = Layers(
             operator,
             alphas=[conv.alpha for conv in depth],
@@ -119,7 +117,8 @@ class AdaGPR(Model):
             rate=self.dropout if self.training else 0.0,
             generators=[model.generator for model in models],
         )
-        return residual_stack(h_0, coeffs.view(len(depth), len(models), -1), layers, [conv.weight for conv in convs])
+        coeffs = padded_coeffs(convs, self.projection).view(len(depth), len(models), -1)
+        return residual_stack(h_0, coeffs, layers, [conv.weight for conv in convs])
 
     def _by_layers(self, h_0: Tensor, operator: Operator) -> Tensor:
         h = self.drop(h_0)
@@ -138,7 +137,7 @@ class AdaGPR(Model):
     def coefficients(self) -> Tensor:
         """The weight of each hop in each layer; layers with fewer hops than others end in zeros."""
         with torch.no_grad():
-            return nn.utils.rnn.pad_sequence(self.layer_coeffs(), batch_first=True)
+            return padded_coeffs(self.layers(), self.projection)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """``convs``: the layers' weights; ``linears``: both outer maps; ``coeffs``: the scores, where learned."""
@@ -156,6 +155,16 @@ def project_all(layers: list[AdaGPRConv], name: str) -> list[Tensor]:
     if len({len(item) for item in scores}) != 1:
         return [conv.coeffs() for conv in layers]
     return list(projection(name).function(torch.stack(scores)).unbind())
+
+
+def padded_coeffs(layers: list[AdaGPRConv], name: str) -> Tensor:
+    """The coefficients of all layers as one matrix; rows of layers with fewer hops than others end in zeros."""
+    return nn.utils.rnn.pad_sequence(project_all(layers, name), batch_first=True)
+
+
+def side_by_side(models: Sequence[AdaGPR]) -> list[AdaGPRConv]:
+    """The layers of all models, depth by depth."""
+    return [conv for layer in zip(*(model.layers() for model in models), strict=True) for conv in layer]
 
 
 def _per_layer(name: str, value: T | list[T], num_layers: int) -> list[T]:

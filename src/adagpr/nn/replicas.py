@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from adagpr.nn.adagpr import AdaGPR
+from adagpr.nn.adagpr import AdaGPR, padded_coeffs, side_by_side
 from adagpr.nn.model import Model
 from adagpr.ops import Features, Operator
 
@@ -50,3 +50,9 @@ class Replicas:
         h = self.models[0].trunk(h_0, self.operator, self.models)
         blocks = h.view(len(self.models), -1, h.shape[1]).unbind()
         return tuple(model.lin_out(block) for model, block in zip(self.models, blocks, strict=True))
+
+    def coefficients(self) -> tuple[Tensor, ...]:
+        """Of each model the weight of each hop in each layer."""
+        with torch.no_grad():
+            coeffs = padded_coeffs(side_by_side(self.models), self.models[0].projection)
+        return coeffs.view(-1, len(self.models), coeffs.shape[1]).unbind(1)

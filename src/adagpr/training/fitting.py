@@ -22,11 +22,11 @@ from adagpr.ops import features, operator
 from adagpr.training.checkpoint import load_tensors, save_tensors
 from adagpr.training.config import TrainingConfig, differences, read_config, resolve
 from adagpr.training.loop import HISTORY_COLUMNS, Inputs, State, evaluate, train
-from adagpr.training.machine import describe_machine, forget_peak_memory
+from adagpr.training.machine import describe_machine, forget_peak_memory, keep_freed_memory
 from adagpr.training.run import Run, history_table, load_run, predictions_table, save_run
 from adagpr.training.stopping import Epoch, Stopping
 
-__all__ = ["fit"]
+__all__ = ["OnEpoch", "Session", "fit", "session", "silent"]
 
 OnEpoch = Callable[[int, Epoch, Stopping], None]
 
@@ -68,36 +68,15 @@ def fit(
         >>> run.coefficients.shape
         torch.Size([2, 4])
     """
-    folder = None if out is None else Path(out)
-    stored = None if folder is None else _stored_config(folder)
-    if stored is not None and options.get("num_threads") is None:
-        options["num_threads"] = stored["training"]["num_threads"]
-    config, plain = resolve(graph, split, model, options)
-    on_epoch = on_epoch or _silent
-    if folder is None:
-        with _threads(config.num_threads or 1):
-            return _train(graph, split, config, plain, None, on_epoch, checkpoint_seconds)
-    if stored is not None:
-        _check_same(folder, stored, plain)
-        if (folder / "record.json").exists():
-            shutil.rmtree(folder / "checkpoint", ignore_errors=True)
-            return load_run(folder)
-    make_folder(folder)
-    with folder_lock(folder), _threads(config.num_threads or 1):
-        stored = _stored_config(folder)
-        if stored is None:
-            write_toml(folder / "config.toml", plain)
-        else:
-            _check_same(folder, stored, plain)
-        if not (folder / "record.json").exists():
-            run = _train(graph, split, config, plain, folder, on_epoch, checkpoint_seconds)
-            save_run(run, folder)
-        shutil.rmtree(folder / "checkpoint", ignore_errors=True)
-        return load_run(folder)
+    with session(graph, split, model, out, options) as opened:
+        if isinstance(opened, Run):
+            return opened
+        train(opened.state, opened.inputs, opened.config, on_epoch or silent, opened.save, checkpoint_seconds)
+        return opened.finish()
 
 
-def _silent(number: int, epoch: Epoch, stopping: Stopping) -> None:
-    pass
+def silent(number: int, epoch: Epoch, stopping: Stopping) -> None:
+    """Says nothing after an epoch."""
 
 
 def _stored_config(folder: Path) -> dict[str, Any] | None:
@@ -129,47 +108,103 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _train(
-    graph: Graph,
-    split: Split,
-    config: TrainingConfig,
-    plain: dict[str, Any],
-    folder: Path | None,
-    on_epoch: OnEpoch,
-    checkpoint_seconds: float,
-) -> Run:
-    forget_peak_memory()
-    sizes = {"in_channels": graph.num_features, "out_channels": graph.num_classes}
-    arguments = {key: value for key, value in plain["model"].items() if key != "name"}
-    model = build(plain["model"]["name"], {**sizes, **arguments})
-    model.seed(config.seed)
-    model.to(config.device)
-    inputs = _inputs(graph, split, config, model)
-    state = State(model, config)
-    checkpoint = None if folder is None else folder / "checkpoint" / "state.safetensors"
+class Session:
+    """A training that has begun: its state, what the model is shown, and where it is kept.
 
-    def save() -> None:
-        if checkpoint is not None:
-            make_folder(checkpoint.parent)
-            save_tensors(checkpoint, *state.tensors())
+    Attributes:
+        config: How to train.
+        state: Where training stands; the last checkpoint's, where there was one.
+        inputs: What the model is shown.
+        together: How many trainings shared each step with this one, itself included.
+    """
 
-    if checkpoint is not None and checkpoint.exists():
-        state.restore(*load_tensors(checkpoint))
-    train(state, inputs, config, on_epoch, save, checkpoint_seconds)
-    logits = evaluate(model, inputs).cpu()
-    record = {
-        "format": 1,
-        "config": plain,
-        "data": _describe_data(graph, split),
-        "result": _result(state, config, graph, split, logits),
-        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "machine": describe_machine(state.seconds),
-    }
-    coefficients = model.coefficients()
-    if coefficients is not None:
-        record["coefficients"] = coefficients.tolist()
-    history = history_table(state.history, HISTORY_COLUMNS, state.coeffs)
-    return Run(record, model, history, predictions_table(graph, split, logits), folder)
+    def __init__(
+        self, graph: Graph, split: Split, config: TrainingConfig, plain: dict[str, Any], folder: Path | None
+    ) -> None:
+        keep_freed_memory()
+        forget_peak_memory()
+        self._graph, self._split, self._plain, self._folder = graph, split, plain, folder
+        self.config = config
+        sizes = {"in_channels": graph.num_features, "out_channels": graph.num_classes}
+        arguments = {key: value for key, value in plain["model"].items() if key != "name"}
+        model = build(plain["model"]["name"], {**sizes, **arguments})
+        model.seed(config.seed)
+        model.to(config.device)
+        self.inputs = _inputs(graph, split, config, model)
+        self.state = State(model, config)
+        self.together = 1
+        if self._checkpoint is not None and self._checkpoint.exists():
+            self.state.restore(*load_tensors(self._checkpoint))
+
+    @property
+    def _checkpoint(self) -> Path | None:
+        return None if self._folder is None else self._folder / "checkpoint" / "state.safetensors"
+
+    def save(self) -> None:
+        """Writes a checkpoint, where the run is kept."""
+        if self._checkpoint is not None:
+            make_folder(self._checkpoint.parent)
+            save_tensors(self._checkpoint, *self.state.tensors())
+
+    def finish(self) -> Run:
+        """The run of a training that is over, written to its folder."""
+        model, state = self.state.model, self.state
+        logits = evaluate(model, self.inputs).cpu()
+        record = {
+            "format": 1,
+            "config": self._plain,
+            "data": _describe_data(self._graph, self._split),
+            "result": _result(state, self.config, self._graph, self._split, logits),
+            "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "machine": {**describe_machine(state.seconds), "together": self.together},
+        }
+        coefficients = model.coefficients()
+        if coefficients is not None:
+            record["coefficients"] = coefficients.tolist()
+        history = history_table(state.history, HISTORY_COLUMNS, state.coeffs)
+        predictions = predictions_table(self._graph, self._split, logits)
+        run = Run(record, model, history, predictions, self._folder)
+        if self._folder is None:
+            return run
+        save_run(run, self._folder)
+        shutil.rmtree(self._folder / "checkpoint", ignore_errors=True)
+        return load_run(self._folder)
+
+
+@contextlib.contextmanager
+def session(
+    graph: Graph, split: Split, model: str, out: Path | str | None, options: dict[str, Any]
+) -> Iterator[Session | Run]:
+    """Begins a training, or goes on with the one in the folder ``out``; gives the run itself where it is complete.
+
+    The folder is held, and the threads are those of the configuration, until the context ends.
+    """
+    folder = None if out is None else Path(out)
+    stored = None if folder is None else _stored_config(folder)
+    if stored is not None and options.get("num_threads") is None:
+        options = {**options, "num_threads": stored["training"]["num_threads"]}
+    config, plain = resolve(graph, split, model, options)
+    if folder is None:
+        with _threads(config.num_threads or 1):
+            yield Session(graph, split, config, plain, None)
+        return
+    if stored is not None:
+        _check_same(folder, stored, plain)
+        if (folder / "record.json").exists():
+            shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+            yield load_run(folder)
+            return
+    make_folder(folder)
+    with folder_lock(folder), _threads(config.num_threads or 1):
+        stored = _stored_config(folder)
+        if stored is None:
+            write_toml(folder / "config.toml", plain)
+        else:
+            _check_same(folder, stored, plain)
+        if (folder / "record.json").exists():
+            yield load_run(folder)
+        else:
+            yield Session(graph, split, config, plain, folder)
 
 
 def _inputs(graph: Graph, split: Split, config: TrainingConfig, model: Model) -> Inputs:

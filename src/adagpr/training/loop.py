@@ -88,7 +88,7 @@ class State:
 
     def add_epoch(
         self, loss: Tensor, logits: Tensor, coeffs: Tensor | None, inputs: Inputs, config: TrainingConfig
-    ) -> Epoch:
+    ) -> None:
         """Enters an epoch into the history, and keeps its parameters where it is the best so far.
 
         Args:
@@ -115,7 +115,11 @@ class State:
             self.coeffs.append(coeffs.cpu())
         if self.stopping.update(number, epoch, config):
             self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
-        return epoch
+
+    @property
+    def last_epoch(self) -> Epoch:
+        """The measurements of the last epoch."""
+        return Epoch(*self.history[-1])
 
     def is_over(self, config: TrainingConfig) -> bool:
         """Whether patience or epochs have run out."""
@@ -182,13 +186,13 @@ def train(
     while not state.is_over(config):
         loss = train_step(state, inputs)
         logits = evaluate(state.model, inputs)
-        epoch = state.add_epoch(loss, logits, state.model.coefficients(), inputs, config)
+        state.add_epoch(loss, logits, state.model.coefficients(), inputs, config)
         now = time.perf_counter()
         state.seconds = before + now - started
         if now - saved >= save_every:
             save()
             saved = time.perf_counter()
-        on_epoch(len(state.history), epoch, state.stopping)
+        on_epoch(len(state.history), state.last_epoch, state.stopping)
     state.model.load_state_dict(state.best)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import platform
 import resource
@@ -12,13 +13,26 @@ from typing import Any
 
 import torch
 
-__all__ = ["describe_machine", "forget_peak_memory", "peak_memory_mb"]
+__all__ = ["describe_machine", "forget_peak_memory", "keep_freed_memory", "peak_memory_mb"]
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def forget_peak_memory() -> None:
     """Starts the measurement of peak memory anew, where the system can (Linux)."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
+
+
+def keep_freed_memory() -> None:
+    """Has the C library keep what an epoch frees for the next one, instead of asking the system for it each time.
+
+    Fresh pages cost 5 to 10 percent of an epoch. Only with the GNU C library; elsewhere nothing happens.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, 32 * 2**20)
+        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def peak_memory_mb() -> float:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
-from adagpr.nn import model_options
+from adagpr.nn import build, model_options
+from adagpr.nn.replicas import Replicas
 from adagpr.training.config import resolve
-from adagpr.training.fitting import OnEpoch, fit
+from adagpr.training.fitting import CHECKPOINT_SECONDS, OnEpoch, Session, fit, session
+from adagpr.training.loop import train
 from adagpr.training.run import Run
+from adagpr.training.together import train_together
+from adagpr.training.workers import num_cores, spread
 
-__all__ = ["fit_all", "run_folders", "summarise", "without_graph"]
+__all__ = ["Job", "fit_all", "run_folders", "summarise", "without_graph"]
 
 
 def run_folders(out: Path | None, splits: Sequence[Split], seeds: Sequence[int]) -> list[Path | None]:
@@ -27,6 +33,21 @@ def run_folders(out: Path | None, splits: Sequence[Split], seeds: Sequence[int])
     return [out / f"{split.name.replace('/', '-')}-seed-{seed}" for split in splits for seed in seeds]
 
 
+# Hidden matrices of at most so many elements train together, at most so many at once (measured on Texas and Cora).
+_SMALL = 40_000
+_MOST = 16
+
+
+@dataclass(frozen=True)
+class Job:
+    """One of several runs: its number, split, seed and folder."""
+
+    number: int
+    split: Split
+    seed: int
+    folder: Path | None
+
+
 def fit_all(
     graph: Graph,
     splits: Sequence[Split],
@@ -35,9 +56,14 @@ def fit_all(
     seeds: Sequence[int] = (0,),
     out: Path | None = None,
     on_epoch: Callable[[int], OnEpoch] | None = None,
+    on_end: Callable[[int], None] | None = None,
+    num_workers: int | None = None,
     **options: Any,
 ) -> list[Run]:
-    """Fits the model on every split with every seed, one after another; complete runs are read instead of repeated.
+    """Fits the model on every split with every seed; complete runs are read instead of repeated.
+
+    On a small graph runs train together in one process, and where they are kept in a folder they are spread over
+    processes, one for each core. Either way each ends with the numbers of a run alone.
 
     Args:
         graph: The graph that all splits share.
@@ -45,20 +71,86 @@ def fit_all(
         model: Name of the model.
         seeds: The seeds.
         out: Folder that holds the runs; see `run_folders`.
-        on_epoch: Given the number of a run, from 0, returns what `fit` calls after each epoch.
+        on_epoch: Given the number of a run, from 0, returns what is called after its epochs.
+        on_end: Called with the number of a run that is complete.
+        num_workers: Number of processes, by default one for each core; one where a run needs several threads itself.
         options: Passed on to `fit`.
     """
+    pairs = [(split, seed) for split in splits for seed in seeds]
     folders = run_folders(out, splits, seeds)
-    for split in splits:
-        for seed in seeds:
-            resolve(graph, split, model, {**options, "seed": seed})
-    runs: list[Run] = []
-    for split in splits:
-        for seed in seeds:
-            number = len(runs)
-            report = None if on_epoch is None else on_epoch(number)
-            runs.append(fit(graph, split, model, seed=seed, out=folders[number], on_epoch=report, **options))
-    return runs
+    jobs = [Job(number, *pair, folders[number]) for number, pair in enumerate(pairs)]
+    configs = [resolve(graph, job.split, model, {**options, "seed": job.seed})[0] for job in jobs]
+    reports: dict[int, OnEpoch] = {}
+
+    def receive(message: tuple[Any, ...]) -> None:
+        number, *rest = message
+        if rest and on_epoch is not None:
+            if number not in reports:
+                reports[number] = on_epoch(number)
+            reports[number](*rest)
+        elif not rest and on_end is not None:
+            on_end(number)
+
+    if out is None:
+        return _fit_jobs(graph, model, jobs, options, receive)
+    workers = (num_workers or num_cores()) if configs[0].num_threads == 1 else 1
+
+    def work(share: Sequence[Job], report: Callable[[Any], None]) -> None:
+        _fit_jobs(graph, model, share, options, report)
+
+    spread(jobs, work, receive, workers)
+    return [fit(graph, job.split, model, seed=job.seed, out=job.folder, **options) for job in jobs]
+
+
+def _fit_jobs(
+    graph: Graph, model: str, jobs: Sequence[Job], options: dict[str, Any], report: Callable[[Any], None]
+) -> list[Run]:
+    """Fits all jobs in this process, as many at once as pays off."""
+    runs: dict[int, Run] = {}
+    size = _group_size(graph, model, jobs[0], options)
+    for start in range(0, len(jobs), size):
+        group = jobs[start : start + size]
+        with ExitStack() as stack:
+            sessions: dict[int, Session] = {}
+            for job in group:
+                opened = stack.enter_context(
+                    session(graph, job.split, model, job.folder, {**options, "seed": job.seed})
+                )
+                if isinstance(opened, Run):
+                    runs[job.number] = opened
+                    report((job.number,))
+                else:
+                    sessions[job.number] = opened
+            _fit_sessions(sessions, runs, report)
+    return [runs[job.number] for job in jobs]
+
+
+def _fit_sessions(sessions: dict[int, Session], runs: dict[int, Run], report: Callable[[Any], None]) -> None:
+    numbers = list(sessions)
+
+    def end(position: int) -> None:
+        runs[numbers[position]] = sessions[numbers[position]].finish()
+        report((numbers[position],))
+
+    def after_epoch(number: int) -> OnEpoch:
+        return lambda *measured: report((number, *measured))
+
+    reports = [after_epoch(number) for number in numbers]
+    if len(numbers) > 1:
+        train_together(list(sessions.values()), reports, end, CHECKPOINT_SECONDS)
+        return
+    for opened in sessions.values():
+        train(opened.state, opened.inputs, opened.config, reports[0], opened.save, CHECKPOINT_SECONDS)
+        end(0)
+
+
+def _group_size(graph: Graph, model: str, job: Job, options: dict[str, Any]) -> int:
+    """How many runs train together: several where a hidden matrix is small and the model can share its steps."""
+    config, plain = resolve(graph, job.split, model, {**options, "seed": job.seed})
+    arguments = {key: value for key, value in plain["model"].items() if key != "name"}
+    built = build(model, {"in_channels": graph.num_features, "out_channels": graph.num_classes, **arguments})
+    small = graph.num_nodes * arguments.get("hidden_channels", 1) <= _SMALL
+    return _MOST if small and config.device == "cpu" and Replicas.can_hold(built) else 1
 
 
 def without_graph(model: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,31 @@
+"""AdaGPR timed and weighed side by side with the other ways of computing it."""
+
+from adagpr.bench.cases import SETS, Case, cases, load_graph
+from adagpr.bench.measure import Memory, Spread, exponent, peak_memory, ratios, side_by_side, spread
+from adagpr.bench.rivals import RIVALS, Rival, rival_class
+from adagpr.bench.rmat import rmat
+from adagpr.bench.run import run_case, run_set, time_to_accuracy
+from adagpr.bench.table import loglog_svg, markdown
+
+__all__ = [
+    "RIVALS",
+    "SETS",
+    "Case",
+    "Memory",
+    "Rival",
+    "Spread",
+    "cases",
+    "exponent",
+    "load_graph",
+    "loglog_svg",
+    "markdown",
+    "peak_memory",
+    "ratios",
+    "rival_class",
+    "rmat",
+    "run_case",
+    "run_set",
+    "side_by_side",
+    "spread",
+    "time_to_accuracy",
+]
