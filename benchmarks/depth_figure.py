@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from adagpr.files import read_json, write_atomically
+from adagpr.files import read_json, write_text
 
 ROOT = Path(__file__).parent.parent
 DEPTHS = (2, 4, 8, 16, 32, 64)
@@ -79,12 +79,7 @@ def figure() -> str:
 
 def main() -> None:
     """Writes the figure."""
-    content = figure()
-
-    def write(path: Path) -> None:
-        path.write_text(content, encoding="utf-8")
-
-    write_atomically(ROOT / "docs" / "depth.svg", write)
+    write_text(ROOT / "docs" / "depth.svg", figure())
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ __all__ = [
     "to_toml",
     "write_atomically",
     "write_json",
+    "write_text",
     "write_toml",
 ]
 
@@ -98,10 +99,18 @@ def folder_lock(folder: Path) -> Iterator[None]:
         yield
 
 
+def write_text(path: Path, text: str) -> None:
+    """Writes text, atomically."""
+
+    def write(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8")
+
+    write_atomically(path, write)
+
+
 def write_json(path: Path, content: Any) -> None:
     """Writes ``content`` as readable JSON, atomically; NaN and infinity are refused."""
-    text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-    write_atomically(path, lambda temporary: _write_text(temporary, text))
+    write_text(path, json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
@@ -114,8 +123,7 @@ def read_json(path: Path) -> Any:
 
 def write_toml(path: Path, content: Mapping[str, Any]) -> None:
     """Writes a nested mapping of plain values as TOML, atomically."""
-    text = to_toml(content)
-    write_atomically(path, lambda temporary: _write_text(temporary, text))
+    write_text(path, to_toml(content))
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -124,10 +132,6 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"Cannot read {path}: {error}.") from error
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def to_toml(content: Mapping[str, Any], prefix: str = "") -> str:

@@ -14,23 +14,21 @@ from __future__ import annotations
 
 import os
 import re
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import median
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from adagpr.bench.flame import Stack, fold
+from adagpr.bench.products import PRODUCT, Product, Recorder, seconds_of
 from adagpr.errors import AdaGPRError, InputError
 from adagpr.training.loop import Inputs, State, evaluate, train_step
 
-__all__ = ["PARTS", "Product", "Profile", "category", "profile_epoch", "table"]
+__all__ = ["PARTS", "Profile", "category", "profile_epoch", "table"]
 
 PARTS = ("sparse products", "dense products", "dropout", "activation", "optimiser", "other operations", "overhead")
 PHASES = ("training", "evaluation")
@@ -38,8 +36,6 @@ PHASES = ("training", "evaluation")
 T = TypeVar("T", str, Stack)
 _Steps = dict[str, Callable[[], Tensor]]
 
-_REPEATS = 5
-_PRODUCT = re.compile(r"^(aten::)?(mm|addmm|bmm|baddbmm|mv|addmv)_?$")
 _ACTIVATION = re.compile(r"^aten::(relu|threshold|leaky_relu|elu|clamp_min)(_backward)?_?$")
 _DROPOUT = re.compile(r"(?<![a-z])drop|::bernoulli")
 _SHOWN = re.compile(r"^(adagpr/(?!bench/)|torch/optim/|torch/_tensor.py\(\d+\): backward)|^\w+Backward\d*$")
@@ -61,25 +57,6 @@ def category(stack: Stack) -> str:
     if any(entry.startswith("torch/optim") for entry in stack):
         return "optimiser"
     return "other operations" if last.startswith("aten::") else "overhead"
-
-
-@dataclass(frozen=True)
-class Product:
-    """A matrix product of the epoch.
-
-    Attributes:
-        kind: ``"sparse"`` where an operand is a CSR matrix, else ``"dense"``.
-        shapes: Shapes of both operands.
-        training: How often the training step computes it.
-        evaluation: How often the evaluation does.
-        seconds: Time of one, alone.
-    """
-
-    kind: str
-    shapes: tuple[tuple[int, ...], tuple[int, ...]]
-    training: int
-    evaluation: int
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -164,14 +141,14 @@ def profile_epoch(state: State, inputs: Inputs, rounds: int = 20) -> Profile:
     def rewind() -> None:
         state.restore({name: tensor.clone() for name, tensor in start.items()}, header)
 
-    recorder = _Recorder()
+    recorder = Recorder()
     recorder.record(steps)
     found = list(recorder.found.values())
     measured: list[dict[str, float]] = []
     traced: list[dict[Stack, float]] = []
     for _ in range(rounds):
         rewind()
-        measured.append({phase: _seconds(step) for phase, step in steps.items()})
+        measured.append({phase: seconds_of(step) for phase, step in steps.items()})
         for item in found:
             item.measure()
         rewind()
@@ -185,78 +162,6 @@ def profile_epoch(state: State, inputs: Inputs, rounds: int = 20) -> Profile:
     parts = {part: (_total(stacks, "training", part), _total(stacks, "evaluation", part)) for part in PARTS}
     products = [item.product(speeds) for item in found]
     return Profile(sum(phases.values()), parts, products, stacks, torch.get_num_threads())
-
-
-@dataclass
-class _Found:
-    """A matrix product as it ran: its operands, how often in each phase, and its time alone in each round."""
-
-    left: Tensor
-    right: Tensor
-    counts: Counter[str] = field(default_factory=Counter)
-    times: list[float] = field(default_factory=list)
-
-    @property
-    def kind(self) -> str:
-        return "sparse" if self.left.is_sparse_csr or self.right.is_sparse_csr else "dense"
-
-    @torch.inference_mode()
-    def measure(self) -> None:
-        left, right = self.left, self.right
-        product = torch.baddbmm if left.ndim == 3 else torch.addmv if right.ndim == 1 else torch.addmm
-        out = torch.matmul(left, right)
-        times = [_seconds(lambda: product(out, left, right, beta=0, out=out)) for _ in range(_REPEATS)]
-        self.times.append(median(times))
-
-    def product(self, speeds: list[float]) -> Product:
-        shapes = (tuple(self.left.shape), tuple(self.right.shape))
-        seconds = median(time * speed for time, speed in zip(self.times, speeds, strict=True))
-        return Product(self.kind, shapes, self.counts["training"], self.counts["evaluation"], seconds)
-
-
-class _Recorder(TorchDispatchMode):
-    """Finds the distinct matrix products that run, and the order of sparse and dense ones in each phase."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.found: dict[tuple[Any, ...], _Found] = {}
-        self.kinds: dict[str, list[str]] = {}
-
-    def record(self, steps: _Steps) -> None:
-        for phase, step in steps.items():
-            self.kinds[phase] = []
-            with self:
-                step()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        # Without gradients, operations that torch composes of others arrive whole.
-        with self:
-            result = func.decompose(*args, **(kwargs or {}))
-        if result is not NotImplemented:
-            return result
-        if _PRODUCT.match(func.overloadpacket.__name__):
-            phase = [*self.kinds][-1]
-            left, right = args[-2:]
-            key = (_layout(left), _layout(right))
-            if key not in self.found:
-                self.found[key] = _Found(*(item if item.is_sparse_csr else item.clone() for item in (left, right)))
-            self.found[key].counts[phase] += 1
-            self.kinds[phase].append(self.found[key].kind)
-        return func(*args, **(kwargs or {}))
-
-
-def _layout(operand: Tensor) -> tuple[Any, ...]:
-    # Dropout gives sparse features new values at every step; their structure stays.
-    own = operand.col_indices().data_ptr() if operand.is_sparse_csr else operand.stride()
-    return tuple(operand.shape), operand.dtype, own
-
-
-def _seconds(step: Callable[[], Tensor]) -> float:
-    # One thread has a clock of its own, which stands still while other processes have its core.
-    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
-    began = clock()
-    step()
-    return clock() - began
 
 
 def _trace(steps: _Steps, kinds: dict[str, list[str]]) -> tuple[dict[Stack, float], dict[Stack, int]]:
@@ -278,7 +183,7 @@ def _trace(steps: _Steps, kinds: dict[str, list[str]]) -> tuple[dict[Stack, floa
 def _entry(event: Any, kinds: Iterator[str]) -> str | None:
     """How an event appears in stacks, if it does; an operation made of products gives way to them."""
     name: str = event.name
-    if _PRODUCT.match(name):
+    if PRODUCT.match(name):
         return f"{name} ({next(kinds)})"
     if name.startswith("aten::"):
         return None if _holds_product(event) else name
@@ -286,7 +191,7 @@ def _entry(event: Any, kinds: Iterator[str]) -> str | None:
 
 
 def _holds_product(event: Any) -> bool:
-    return any(_PRODUCT.match(child.name) or _holds_product(child) for child in event.children)
+    return any(PRODUCT.match(child.name) or _holds_product(child) for child in event.children)
 
 
 def _medians(rounds: list[dict[T, float]], speeds: list[float]) -> dict[T, float]:

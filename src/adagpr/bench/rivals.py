@@ -16,6 +16,7 @@ to, but torch_geometric sends messages to targets, so it is given every edge tur
 from __future__ import annotations
 
 import copy
+import warnings
 from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
@@ -234,7 +235,9 @@ def rival_class(name: str) -> type[Rival]:
         raise unknown_name("way", name, RIVALS)
     kind = RIVALS[name]
     if kind.library is not None:
-        import_module(kind.library)
+        # torch_geometric calls torch.jit as it is imported, which torch deprecates.
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            import_module(kind.library)
     return kind
 
 

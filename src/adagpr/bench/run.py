@@ -34,9 +34,9 @@ from adagpr.nn import AdaGPR
 from adagpr.ops import features, operator
 from adagpr.training import Epoch, TrainingConfig
 from adagpr.training.loop import Inputs, State, evaluate, train_step
-from adagpr.training.machine import describe_machine
+from adagpr.training.machine import describe_machine, keep_freed_memory
 
-__all__ = ["run_case", "run_set", "time_to_accuracy"]
+__all__ = ["inputs_of", "run_case", "run_set", "time_to_accuracy"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,7 @@ def run_case(case: Case) -> dict[str, Any]:
     where weighed, ``memory_mb`` of a training step or, if that failed, ``memory_failed``.
     """
     started = time.perf_counter()
+    keep_freed_memory()
     graph, split = load_graph(case)
     data = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_features": graph.num_features}
     ways = {way: {"status": _status(way)} for way in case.ways}
@@ -229,11 +230,14 @@ def _way(name: str, model: AdaGPR, config: TrainingConfig, graph: Graph, split: 
 
 
 def _ours(model: AdaGPR, config: TrainingConfig, graph: Graph, split: Split) -> _Way:
+    inputs, state = inputs_of(model, config, graph, split), State(model, config)
+    return _Way(lambda: train_step(state, inputs), lambda: evaluate(model, inputs), split, graph.y)
+
+
+def inputs_of(model: AdaGPR, config: TrainingConfig, graph: Graph, split: Split) -> Inputs:
     """What `adagpr.fit` makes of the graph."""
     structure = model.prepare(graph, operator(graph, config.direction, config.self_loops))
-    inputs = Inputs(features(graph.x), structure, graph.y, split)
-    state = State(model, config)
-    return _Way(lambda: train_step(state, inputs), lambda: evaluate(model, inputs), split, graph.y)
+    return Inputs(features(graph.x), structure, graph.y, split)
 
 
 def _status(way: str) -> str:

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-from adagpr.cli import data, models, train
+from adagpr.cli import bench, data, models, train
 from adagpr.errors import AdaGPRError, InputError
 
 __all__ = ["app", "main"]
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("models")(models.models)
+app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
 
 
