@@ -126,3 +126,20 @@ def test_peak_memory_is_that_of_the_step_alone(steps: str) -> None:
 def test_a_step_that_cannot_be_made_says_why(steps: str) -> None:
     with pytest.raises(AdaGPRError, match="ended with code 1: ValueError: no such step"):
         peak_memory(f"{steps}:fails")
+
+
+def test_a_turn_of_several_runs_counts_by_its_mean() -> None:
+    now = [0.0]
+    runs = {"one": 0, "other": 0}
+
+    def worker(name: str, seconds: float) -> Callable[[], None]:
+        def work() -> None:
+            runs[name] += 1
+            now[0] += seconds
+
+        return work
+
+    workers = {"one": worker("one", 1.0), "other": worker("other", 4.0)}
+    times = side_by_side(workers, rounds=2, warmup=0, repeat={"one": 4}, clock=lambda: now[0])
+    assert times == {"one": [1.0, 1.0], "other": [4.0, 4.0]}
+    assert runs == {"one": 8, "other": 2}

@@ -44,6 +44,7 @@ def side_by_side(
     rounds: int = 20,
     warmup: int = 1,
     every: Mapping[str, int] | None = None,
+    repeat: Mapping[str, int] | None = None,
     budget: float = math.inf,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
@@ -54,6 +55,7 @@ def side_by_side(
         rounds: Rounds at the most.
         warmup: How often each worker is run before, untimed.
         every: For slow workers: run only in each n-th round, from the first on.
+        repeat: How often each worker runs when it is its turn, once by default; the mean counts.
         budget: Seconds after which no further round begins, once each worker has run three times.
         clock: Where the time is read.
 
@@ -61,8 +63,9 @@ def side_by_side(
         Seconds of each worker by round, NaN where it was not run.
     """
     periods = {name: (every or {}).get(name, 1) for name in workers}
-    if min([rounds, *periods.values()]) < 1:
-        raise InputError("side_by_side: rounds and every must be at least 1.")
+    repeats = {name: (repeat or {}).get(name, 1) for name in workers}
+    if min([rounds, *periods.values(), *repeats.values()]) < 1:
+        raise InputError("side_by_side: rounds, every and repeat must be at least 1.")
     for worker in workers.values():
         for _ in range(warmup):
             worker()
@@ -79,8 +82,9 @@ def side_by_side(
                 times[name].append(math.nan)
                 continue
             before = clock()
-            workers[name]()
-            times[name].append(clock() - before)
+            for _ in range(repeats[name]):
+                workers[name]()
+            times[name].append((clock() - before) / repeats[name])
     return times
 
 

@@ -38,6 +38,9 @@ from adagpr.training.machine import describe_machine, keep_freed_memory
 
 __all__ = ["inputs_of", "run_case", "run_set", "time_to_accuracy"]
 
+# A way whose epoch is shorter runs as many as fill so many seconds when it is its turn.
+_TURN = 0.25
+
 
 @dataclass(frozen=True)
 class _Way:
@@ -185,10 +188,12 @@ def _timed(case: Case, names: list[str], graph: Graph, split: Split) -> dict[str
     workers = {name: way.worker(found[name]["num_threads"]) for name, way in ready.items()}
     # Each way may take an equal share of the budget; what is slower runs in fewer rounds, but three times at least.
     most, share = max(1, (case.rounds - 1) // 2), case.budget / len(ready)
-    every = {name: math.ceil(case.rounds * min(entry["trials"].values()) / share) for name, entry in found.items()}
+    turn = {name: max(_TURN, min(entry["trials"].values())) for name, entry in found.items()}
+    every = {name: math.ceil(case.rounds * seconds / share) for name, seconds in turn.items()}
     every = {name: min(most, max(1, value)) for name, value in every.items()}
-    # The trials have warmed all of them up.
-    times = side_by_side(workers, case.rounds, warmup=0, every=every, budget=case.budget)
+    # Epochs follow one another in a training, so that a turn is several of them; the trials have warmed all ways up.
+    turns = {name: math.ceil(_TURN / min(entry["trials"].values())) for name, entry in found.items()}
+    times = side_by_side(workers, case.rounds, warmup=0, every=every, repeat=turns, budget=case.budget)
     for name, seconds in times.items():
         found[name]["seconds"] = spread(seconds).plain()
     for name, ratio in ratios(times, of=OURS).items():

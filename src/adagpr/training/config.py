@@ -21,7 +21,7 @@ from adagpr.ops import Direction
 __all__ = ["TrainingConfig", "choose_num_threads", "config_digest", "differences", "read_config", "resolve"]
 
 # With fewer multiplications a product for each thread, another one costs more than it brings.
-_WORK_PER_THREAD = 40_000_000
+_WORK_PER_THREAD = 5_000_000
 
 
 class TrainingConfig(BaseModel):
@@ -145,7 +145,7 @@ def _check_groups(training: TrainingConfig, groups: list[str]) -> None:
 
 
 def choose_num_threads(graph: Graph, width: int) -> int:
-    """Threads that pay off: one for each 40 million multiplications of a product, up to the cores there are."""
+    """Threads that pay off: one for each 5 million multiplications of a product, up to the cores there are."""
     work = (graph.num_edges + graph.num_nodes) * width + graph.num_nodes * width * width
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     return max(1, min(cores, work // _WORK_PER_THREAD))
