@@ -38,7 +38,7 @@ _Steps = dict[str, Callable[[], Tensor]]
 
 _ACTIVATION = re.compile(r"^aten::(relu|threshold|leaky_relu|elu|clamp_min)(_backward)?_?$")
 _DROPOUT = re.compile(r"(?<![a-z])drop|::bernoulli")
-_SHOWN = re.compile(r"^(adagpr/(?!bench/)|torch/optim/|torch/_tensor.py\(\d+\): backward)|^\w+Backward\d*$")
+_SHOWN = re.compile(r"^(adagpr/(?!bench/|cli/)|torch/optim/|torch/_tensor.py\(\d+\): backward)|^\w+Backward\d*$")
 
 
 def category(stack: Stack) -> str:
