@@ -13,7 +13,7 @@ from rich.console import Console
 
 from adagpr.cli.train_view import show
 from adagpr.data import load
-from adagpr.files import write_atomically
+from adagpr.files import write_text
 from adagpr.training.several import fit_all, without_graph
 
 HERE = Path(__file__).parent.parent
@@ -31,12 +31,8 @@ def main() -> None:
     # The picture must not reach for fonts on the network.
     picture = re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)
     text = "\n".join(line.rstrip() for line in console.export_text().splitlines()) + "\n"
-    for path, content in ((HERE / "results" / "demo.txt", text), (HERE / "docs" / "demo.svg", picture)):
-        write_atomically(path, lambda temporary, content=content: _write(temporary, content))  # type: ignore[misc]
-
-
-def _write(path: Path, content: str) -> None:
-    path.write_text(content, encoding="utf-8")
+    write_text(HERE / "results" / "demo.txt", text)
+    write_text(HERE / "docs" / "demo.svg", picture)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,6 @@ class AdaGPRConv(nn.Module):
         self.projection = projection
         self.weight_maps: WeightMaps = weight_maps
         self.weight = nn.Parameter(torch.empty(channels if weight_maps == "shared" else 2 * channels, channels))
-        self.register_buffer("identity", torch.eye(channels), persistent=False)
         self.scores: nn.Parameter | None = None
         if projection == "fixed":
             self.register_buffer("given", _fixed(fixed_coeffs, num_coeffs), persistent=False)
@@ -129,7 +128,7 @@ class AdaGPRConv(nn.Module):
 
     def _map(self, weight: Tensor, identity: float, factor: float) -> Tensor:
         """``identity * I + factor * weight``: the identity goes into the small weight, not onto the large result."""
-        eye: Tensor = self.get_buffer("identity")
+        eye = torch.eye(self.channels, dtype=weight.dtype, device=weight.device)
         return torch.add(eye * identity, weight, alpha=factor)
 
     def extra_repr(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,6 +16,7 @@ from adagpr.files import digest, read_toml
 from adagpr.graph import Graph, Split
 from adagpr.nn import build, model_options
 from adagpr.ops import Direction
+from adagpr.training.machine import num_cores
 
 __all__ = ["TrainingConfig", "choose_num_threads", "config_digest", "differences", "read_config", "resolve"]
 
@@ -147,8 +147,7 @@ def _check_groups(training: TrainingConfig, groups: list[str]) -> None:
 def choose_num_threads(graph: Graph, width: int) -> int:
     """Threads that pay off: one for each 5 million multiplications of a product, up to the cores there are."""
     work = (graph.num_edges + graph.num_nodes) * width + graph.num_nodes * width * width
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-    return max(1, min(cores, work // _WORK_PER_THREAD))
+    return max(1, min(num_cores(), work // _WORK_PER_THREAD))
 
 
 def _describe(graph: Graph, split: Split) -> dict[str, Any]:

@@ -13,9 +13,14 @@ from typing import Any
 
 import torch
 
-__all__ = ["describe_machine", "forget_peak_memory", "keep_freed_memory", "peak_memory_mb"]
+__all__ = ["describe_machine", "forget_peak_memory", "keep_freed_memory", "num_cores", "peak_memory_mb"]
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 def forget_peak_memory() -> None:

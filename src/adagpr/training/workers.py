@@ -21,15 +21,10 @@ import torch
 
 from adagpr.errors import AdaGPRError
 
-__all__ = ["num_cores", "spread"]
+__all__ = ["spread"]
 
 T = TypeVar("T")
 _PR_SET_PDEATHSIG = 1
-
-
-def num_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 def spread(
