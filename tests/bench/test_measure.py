@@ -10,20 +10,16 @@ from adagpr.bench import exponent, peak_memory, ratios, side_by_side, spread
 from adagpr.errors import AdaGPRError, InputError
 
 
-class Clock:
-    """A clock that only the workers move."""
+class Log:
+    """Workers that say how long they took, and in which order they were called."""
 
     def __init__(self) -> None:
-        self.now = 0.0
         self.calls: list[str] = []
 
-    def __call__(self) -> float:
-        return self.now
-
-    def worker(self, name: str, seconds: float) -> Callable[[], None]:
-        def work() -> None:
+    def worker(self, name: str, seconds: float) -> Callable[[], float]:
+        def work() -> float:
             self.calls.append(name)
-            self.now += seconds
+            return seconds
 
         return work
 
@@ -46,38 +42,37 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_each_round_runs_all_and_begins_with_the_next() -> None:
-    clock = Clock()
-    workers = {name: clock.worker(name, 1.0) for name in "abc"}
-    side_by_side(workers, rounds=4, warmup=0, clock=clock)
-    assert "".join(clock.calls) == "abcbcacababc"
+    log = Log()
+    workers = {name: log.worker(name, 1.0) for name in "abc"}
+    side_by_side(workers, rounds=4)
+    assert "".join(log.calls) == "abcbcacababc"
 
 
-def test_times_are_those_of_each_worker_without_its_warmup() -> None:
-    clock = Clock()
-    times = side_by_side({"a": clock.worker("a", 1.0), "b": clock.worker("b", 2.5)}, rounds=3, warmup=2, clock=clock)
+def test_times_are_those_of_each_worker() -> None:
+    log = Log()
+    times = side_by_side({"a": log.worker("a", 1.0), "b": log.worker("b", 2.5)}, rounds=3)
     assert times == {"a": [1.0] * 3, "b": [2.5] * 3}
-    assert clock.calls[:4] == ["a", "a", "b", "b"]
 
 
 def test_a_slow_worker_runs_in_each_nth_round() -> None:
-    clock = Clock()
-    workers = {"fast": clock.worker("fast", 1.0), "slow": clock.worker("slow", 9.0)}
-    times = side_by_side(workers, rounds=5, warmup=0, every={"slow": 2}, clock=clock)
+    log = Log()
+    workers = {"fast": log.worker("fast", 1.0), "slow": log.worker("slow", 9.0)}
+    times = side_by_side(workers, rounds=5, every={"slow": 2})
     assert [math.isnan(value) for value in times["slow"]] == [False, True, False, True, False]
     assert times["fast"] == [1.0] * 5
 
 
 def test_rounds_stop_when_the_budget_is_spent() -> None:
-    clock = Clock()
-    times = side_by_side({"a": clock.worker("a", 1.0)}, rounds=100, warmup=0, budget=7.0, clock=clock)
+    log = Log()
+    times = side_by_side({"a": log.worker("a", 1.0)}, rounds=100, budget=7.0)
     assert len(times["a"]) == 7
 
 
 @pytest.mark.parametrize(("period", "num_rounds"), [(1, 3), (4, 9)])
 def test_each_worker_runs_three_times_whatever_the_budget(period: int, num_rounds: int) -> None:
-    clock = Clock()
-    workers = {"fast": clock.worker("fast", 1.0), "slow": clock.worker("slow", 50.0)}
-    times = side_by_side(workers, rounds=100, warmup=0, every={"slow": period}, budget=1.0, clock=clock)
+    log = Log()
+    workers = {"fast": log.worker("fast", 1.0), "slow": log.worker("slow", 50.0)}
+    times = side_by_side(workers, rounds=100, every={"slow": period}, budget=1.0)
     assert len(times["fast"]) == num_rounds
     assert spread(times["slow"]).rounds == 3
 
@@ -113,7 +108,7 @@ def test_what_has_no_answer_is_refused() -> None:
     with pytest.raises(InputError, match="there is no worker 'ours'"):
         ratios({"a": [1.0]}, of="ours")
     with pytest.raises(InputError, match="must be at least 1"):
-        side_by_side({"a": Clock().worker("a", 1.0)}, every={"a": 0})
+        side_by_side({"a": Log().worker("a", 1.0)}, every={"a": 0})
 
 
 def test_peak_memory_is_that_of_the_step_alone(steps: str) -> None:
@@ -126,20 +121,3 @@ def test_peak_memory_is_that_of_the_step_alone(steps: str) -> None:
 def test_a_step_that_cannot_be_made_says_why(steps: str) -> None:
     with pytest.raises(AdaGPRError, match="ended with code 1: ValueError: no such step"):
         peak_memory(f"{steps}:fails")
-
-
-def test_a_turn_of_several_runs_counts_by_its_mean() -> None:
-    now = [0.0]
-    runs = {"one": 0, "other": 0}
-
-    def worker(name: str, seconds: float) -> Callable[[], None]:
-        def work() -> None:
-            runs[name] += 1
-            now[0] += seconds
-
-        return work
-
-    workers = {"one": worker("one", 1.0), "other": worker("other", 4.0)}
-    times = side_by_side(workers, rounds=2, warmup=0, repeat={"one": 4}, clock=lambda: now[0])
-    assert times == {"one": [1.0, 1.0], "other": [4.0, 4.0]}
-    assert runs == {"one": 8, "other": 2}

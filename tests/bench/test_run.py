@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from adagpr.bench import SETS, Case, run, run_case, run_set, time_to_accuracy
+from adagpr.bench.ways import way_process
 from adagpr.errors import AdaGPRError, InputError
 from adagpr.experiments import experiment
 from adagpr.files import read_json
@@ -71,12 +71,18 @@ def test_gcn2conv_takes_part_where_coefficients_are_one_hot() -> None:
     assert run_case(case)["ways"]["gcn2conv"]["largest_difference"] < 1e-5
 
 
-def test_the_number_of_threads_is_left_as_it_was() -> None:
-    before = torch.get_num_threads()
+def test_rivals_try_all_threads_and_ours_its_own() -> None:
     found = run_case(replace(TINY, threads=2, ways=("pyg-csr", "ours")))["ways"]
-    assert torch.get_num_threads() == before
     assert found["pyg-csr"]["trials"].keys() == {"1", "2"}
     assert found["ours"]["trials"].keys() == {"1"}
+
+
+def test_a_process_that_is_ended_is_an_error(tmp_path: Path) -> None:
+    with way_process(TINY, "ours", tmp_path) as way:
+        assert way.epochs(2, 1) > 0
+        way.process.kill()
+        with pytest.raises(AdaGPRError, match="ended with code -9"):
+            way.epochs(1, 1)
 
 
 def test_memory_is_measured_where_asked() -> None:

@@ -134,8 +134,8 @@ def _gcnii(num_layers: int) -> Case:
 
 
 def _nodes(kind: str, num_nodes: int) -> Case:
-    """Rivals take part as long as they fit: dense powers to 3,000 nodes, one message an edge to 100,000."""
-    fits = {"dense-powers": 3_000, "gather-scatter": 100_000}
+    """Rivals take part as long as all fit into memory together."""
+    fits = {"dense-powers": 3_000, "gather-scatter": 100_000, "pyg-edge-index": 300_000}
     ways = tuple(way for way in ALL_WAYS if num_nodes <= fits.get(way, 1_000_000))
     return Case(f"nodes-{kind}-{num_nodes}", f"{kind}:{num_nodes}", 4, 64, 4, ways)
 

@@ -11,7 +11,6 @@ import math
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -19,7 +18,7 @@ import numpy as np
 
 from adagpr.errors import AdaGPRError, InputError
 
-__all__ = ["Memory", "Spread", "exponent", "peak_memory", "ratios", "shortest", "side_by_side", "spread"]
+__all__ = ["Memory", "Spread", "exponent", "peak_memory", "ratios", "side_by_side", "spread"]
 
 # Quartiles of fewer values say nothing.
 LEAST_RUNS = 3
@@ -40,63 +39,37 @@ class Spread:
 
 
 def side_by_side(
-    workers: Mapping[str, Callable[[], None]],
+    workers: Mapping[str, Callable[[], float]],
     rounds: int = 20,
-    warmup: int = 1,
     every: Mapping[str, int] | None = None,
-    repeat: Mapping[str, int] | None = None,
     budget: float = math.inf,
-    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Runs all workers in turn, round after round, each round beginning with another one.
 
     Args:
-        workers: What to time, by name.
+        workers: What to time, by name; each returns the seconds that it took.
         rounds: Rounds at the most.
-        warmup: How often each worker is run before, untimed.
         every: For slow workers: run only in each n-th round, from the first on.
-        repeat: How often each worker runs when it is its turn, once by default; the mean counts.
-        budget: Seconds after which no further round begins, once each worker has run three times.
-        clock: Where the time is read.
+        budget: Seconds of work after which no further round begins, once each worker has run three times.
 
     Returns:
         Seconds of each worker by round, NaN where it was not run.
     """
     periods = {name: (every or {}).get(name, 1) for name in workers}
-    repeats = {name: (repeat or {}).get(name, 1) for name in workers}
-    if min([rounds, *periods.values(), *repeats.values()]) < 1:
-        raise InputError("side_by_side: rounds, every and repeat must be at least 1.")
-    for worker in workers.values():
-        for _ in range(warmup):
-            worker()
+    if min([rounds, *periods.values()]) < 1:
+        raise InputError("side_by_side: rounds and every must be at least 1.")
     names = list(workers)
     times: dict[str, list[float]] = {name: [] for name in names}
     least = 1 + (LEAST_RUNS - 1) * max(periods.values(), default=1)
-    started = clock()
+    spent = 0.0
     for number in range(rounds):
-        if number >= least and clock() - started >= budget:
+        if number >= least and spent >= budget:
             break
         shift = number % len(names)
         for name in names[shift:] + names[:shift]:
-            if number % periods[name]:
-                times[name].append(math.nan)
-                continue
-            before = clock()
-            for _ in range(repeats[name]):
-                workers[name]()
-            times[name].append((clock() - before) / repeats[name])
+            times[name].append(math.nan if number % periods[name] else workers[name]())
+        spent += sum(seconds[-1] for seconds in times.values() if not math.isnan(seconds[-1]))
     return times
-
-
-def shortest(worker: Callable[[], None], seconds: float = 1.0, most: int = 3) -> float:
-    """A quick look: the shortest of up to ``most`` runs within some ``seconds``, after one to warm up."""
-    worker()
-    found: list[float] = []
-    while len(found) < most and sum(found) < seconds:
-        before = time.perf_counter()
-        worker()
-        found.append(time.perf_counter() - before)
-    return min(found)
 
 
 def spread(values: Sequence[float]) -> Spread:

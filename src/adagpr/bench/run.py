@@ -12,65 +12,28 @@ import json
 import math
 import platform
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+import numpy as np
 
-from adagpr.bench.cases import OURS, SETTINGS, Case, build_model, cases, load_graph
-from adagpr.bench.measure import peak_memory, ratios, shortest, side_by_side, spread
+from adagpr.bench.cases import OURS, Case, build_model, cases, load_graph
+from adagpr.bench.measure import peak_memory, ratios, side_by_side, spread
 from adagpr.bench.rivals import rival_class
+from adagpr.bench.ways import WayProcess, memory_step, way_process
 from adagpr.errors import AdaGPRError, InputError
 from adagpr.experiments import experiment
 from adagpr.files import make_folder, read_json, write_json
-from adagpr.graph import Graph, Split
-from adagpr.metrics import accuracy
-from adagpr.nn import AdaGPR
-from adagpr.ops import features, operator
-from adagpr.training import Epoch, TrainingConfig
-from adagpr.training.loop import Inputs, State, evaluate, train_step
-from adagpr.training.machine import describe_machine, keep_freed_memory
+from adagpr.training.machine import describe_machine
 
-__all__ = ["inputs_of", "run_case", "run_set", "time_to_accuracy"]
+__all__ = ["run_case", "run_set", "time_to_accuracy"]
 
 # A way whose epoch is shorter runs as many as fill so many seconds when it is its turn.
 _TURN = 0.25
-
-
-@dataclass(frozen=True)
-class _Way:
-    """One way of computing the network, ready to train."""
-
-    step: Callable[[], Tensor]
-    logits: Callable[[], Tensor]
-    split: Split
-    y: Tensor
-
-    def epoch(self) -> Epoch:
-        """One training step and one evaluation."""
-        loss, logits = self.step(), self.logits()
-        train, val, y = self.split.train, self.split.val, self.y
-        return Epoch(
-            train_loss=loss.item(),
-            train_acc=accuracy(logits[train], y[train]),
-            val_loss=F.cross_entropy(logits[val], y[val]).item(),
-            val_acc=accuracy(logits[val], y[val]),
-            penalty=0.0,
-        )
-
-    def worker(self, num_threads: int) -> Callable[[], None]:
-        """An epoch on so many threads."""
-
-        def work() -> None:
-            torch.set_num_threads(num_threads)
-            self.epoch()
-
-        return work
 
 
 def run_case(case: Case) -> dict[str, Any]:
@@ -82,21 +45,15 @@ def run_case(case: Case) -> dict[str, Any]:
     where weighed, ``memory_mb`` of a training step or, if that failed, ``memory_failed``.
     """
     started = time.perf_counter()
-    keep_freed_memory()
     graph, split = load_graph(case)
+    _, config = build_model(case, graph, split)
     data = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_features": graph.num_features}
+    del graph, split
     ways = {way: {"status": _status(way)} for way in case.ways}
     measured = [way for way, entry in ways.items() if entry["status"] == "measured"]
     if case.is_timed:
-        num_threads = torch.get_num_threads()
-        try:
-            # torch and torch_geometric warn that sparse tensors are in beta, and not checked.
-            with warnings.catch_warnings(action="ignore", category=UserWarning):
-                times = _timed(case, measured, graph, split)
-        finally:
-            torch.set_num_threads(num_threads)
+        times = _timed(case, measured, config.num_threads or 1)
         ways |= {way: {**ways[way], **entry} for way, entry in times.items()}
-    del graph, split
     if case.is_weighed:
         ways |= {way: {**ways[way], **_weighed(case, way)} for way in measured}
     machine = {**describe_machine(time.perf_counter() - started), "processor": _processor()}
@@ -160,40 +117,19 @@ def time_to_accuracy(
     }
 
 
-def memory_step(case_json: str, way: str) -> Callable[[], None]:
-    """For `peak_memory`: prepares one way of a case and returns its training step."""
-    torch.set_num_threads(1)
-    case = Case.from_plain(json.loads(case_json))
-    graph, split = load_graph(case)
-    ready = _way(way, *build_model(case, graph, split), graph, split)
-
-    def step() -> None:
-        ready.step()
-
-    return step
-
-
-def _timed(case: Case, names: list[str], graph: Graph, split: Split) -> dict[str, dict[str, Any]]:
-    torch.manual_seed(0)
-    model, config = build_model(case, graph, split)
-    ready = {name: _way(name, model, config, graph, split) for name in names}
-    logits = ready[OURS].logits()
+def _timed(case: Case, names: list[str], threads_of_ours: int) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for name, way in ready.items():
-        difference = float((way.logits() - logits).abs().max())
-        counts = {min(config.num_threads or 1, case.threads)} if name == OURS else {1, case.threads}
-        trials = {str(count): round(shortest(way.worker(count)), 6) for count in sorted(counts)}
-        best = min(trials, key=lambda count: trials[count])
-        found[name] = {"num_threads": int(best), "trials": trials, "largest_difference": difference}
-    workers = {name: way.worker(found[name]["num_threads"]) for name, way in ready.items()}
-    # Each way may take an equal share of the budget; what is slower runs in fewer rounds, but three times at least.
-    most, share = max(1, (case.rounds - 1) // 2), case.budget / len(ready)
-    turn = {name: max(_TURN, min(entry["trials"].values())) for name, entry in found.items()}
-    every = {name: math.ceil(case.rounds * seconds / share) for name, seconds in turn.items()}
-    every = {name: min(most, max(1, value)) for name, value in every.items()}
-    # Epochs follow one another in a training, so that a turn is several of them; the trials have warmed all ways up.
-    turns = {name: math.ceil(_TURN / min(entry["trials"].values())) for name, entry in found.items()}
-    times = side_by_side(workers, case.rounds, warmup=0, every=every, repeat=turns, budget=case.budget)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        ways = {name: stack.enter_context(way_process(case, name, folder)) for name in names}
+        for name, way in ways.items():
+            counts = {min(threads_of_ours, case.threads)} if name == OURS else {1, case.threads}
+            trials = {count: _trial(way, count) for count in sorted(counts)}
+            best = min(trials, key=lambda count: trials[count])
+            difference = float(np.abs(way.logits - ways[OURS].logits).max())
+            rounded = {str(count): round(seconds, 6) for count, seconds in trials.items()}
+            found[name] = {"num_threads": best, "trials": rounded, "largest_difference": difference}
+        times = _in_turn(case, ways, found)
     for name, seconds in times.items():
         found[name]["seconds"] = spread(seconds).plain()
     for name, ratio in ratios(times, of=OURS).items():
@@ -201,48 +137,38 @@ def _timed(case: Case, names: list[str], graph: Graph, split: Split) -> dict[str
     return found
 
 
+def _in_turn(case: Case, ways: Mapping[str, WayProcess], found: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Seconds of an epoch of each way, round by round."""
+    quickest = {name: min(found[name]["trials"].values()) for name in ways}
+    # Epochs follow one another in a training, so that a turn is several of them; the trials have warmed all ways up.
+    counts = {name: math.ceil(_TURN / seconds) for name, seconds in quickest.items()}
+    # Each way may take an equal share of the budget; what is slower runs in fewer rounds, but three times at least.
+    most, share = max(1, (case.rounds - 1) // 2), case.budget / len(ways)
+    every = {name: math.ceil(case.rounds * counts[name] * quickest[name] / share) for name in ways}
+    every = {name: min(most, max(1, value)) for name, value in every.items()}
+
+    def worker(name: str) -> Callable[[], float]:
+        return lambda: ways[name].epochs(counts[name], found[name]["num_threads"])
+
+    times = side_by_side({name: worker(name) for name in ways}, case.rounds, every, case.budget)
+    return {name: [value / counts[name] for value in seconds] for name, seconds in times.items()}
+
+
+def _trial(way: WayProcess, num_threads: int) -> float:
+    """A quick look: the shortest of up to three epochs within a second, after one to warm up."""
+    way.epochs(1, num_threads)
+    found: list[float] = []
+    while len(found) < 3 and sum(found) < 1:
+        found.append(way.epochs(1, num_threads))
+    return min(found)
+
+
 def _weighed(case: Case, way: str) -> dict[str, Any]:
     try:
-        memory = peak_memory(f"{__name__}:{memory_step.__name__}", json.dumps(case.plain()), way)
+        memory = peak_memory(f"{memory_step.__module__}:{memory_step.__name__}", json.dumps(case.plain()), way)
     except AdaGPRError as error:
         return {"memory_failed": str(error)}
     return {"memory_mb": {key: round(value, 1) for key, value in asdict(memory).items()}}
-
-
-def _way(name: str, model: AdaGPR, config: TrainingConfig, graph: Graph, split: Split) -> _Way:
-    if name == OURS:
-        return _ours(model, config, graph, split)
-    rival = rival_class(name).from_model(model)
-    x = graph.x if isinstance(graph.x, Tensor) else torch.from_numpy(graph.x.toarray())
-    structure, y = rival.prepare(graph), graph.y
-    optimizer = torch.optim.Adam(rival.parameters(), SETTINGS["lr"], weight_decay=SETTINGS["weight_decay"])
-
-    def step() -> Tensor:
-        rival.train()
-        optimizer.zero_grad()
-        loss = F.cross_entropy(rival(x, structure)[split.train], y[split.train])
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    def logits() -> Tensor:
-        rival.eval()
-        with torch.inference_mode():
-            result: Tensor = rival(x, structure)
-            return result
-
-    return _Way(step, logits, split, y)
-
-
-def _ours(model: AdaGPR, config: TrainingConfig, graph: Graph, split: Split) -> _Way:
-    inputs, state = inputs_of(model, config, graph, split), State(model, config)
-    return _Way(lambda: train_step(state, inputs), lambda: evaluate(model, inputs), split, graph.y)
-
-
-def inputs_of(model: AdaGPR, config: TrainingConfig, graph: Graph, split: Split) -> Inputs:
-    """What `adagpr.fit` makes of the graph."""
-    structure = model.prepare(graph, operator(graph, config.direction, config.self_loops))
-    return Inputs(features(graph.x), structure, graph.y, split)
 
 
 def _status(way: str) -> str:

@@ -69,7 +69,7 @@ def _profile(case: Case, out: Path) -> Profile:
     from adagpr.bench.cases import build_model
     from adagpr.bench.flame import flame_svg
     from adagpr.bench.profile import category, profile_epoch
-    from adagpr.bench.run import inputs_of
+    from adagpr.bench.ways import inputs_of
     from adagpr.files import make_folder, write_json, write_text
     from adagpr.training.loop import State
     from adagpr.training.machine import keep_freed_memory
