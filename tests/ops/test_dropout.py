@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 import torch
 
-from adagpr.ops.dropout import dropout, keep_mask, relu_dropout_
+from adagpr.ops.dropout import drop_, dropout, keep_mask, relu_dropout_
 from adagpr.seeding import stream
 
 
@@ -76,3 +78,10 @@ def test_rate_zero_draws_nothing() -> None:
     x = torch.ones(3)
     assert dropout(x, 0.0, generator) is x
     assert generator.random() == stream(5, "test").random()
+
+
+def test_a_mask_is_the_same_whether_drawn_at_once_or_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    mask, _ = keep_mask((1002,), 0.4, stream(0, "test"))
+    monkeypatch.setattr(import_module("adagpr.ops.dropout"), "_PART", 100)
+    kept = drop_(torch.ones(334, 3), 0.4, [stream(0, "test")])
+    assert kept.view(-1).tolist() == mask.tolist()

@@ -125,7 +125,7 @@ def _headline(num_layers: int, hidden_channels: int) -> Case:
 
 
 def _cora(name: str, num_layers: int, hidden_channels: int, num_coeffs: int) -> Case:
-    return Case(name, "cora", num_layers, hidden_channels, num_coeffs, ALL_WAYS)
+    return Case(name, "cora", num_layers, hidden_channels, num_coeffs, ALL_WAYS, rounds=12, budget=20.0)
 
 
 def _gcnii(num_layers: int) -> Case:
@@ -137,7 +137,7 @@ def _nodes(kind: str, num_nodes: int) -> Case:
     """Rivals take part as long as all fit into memory together."""
     fits = {"dense-powers": 3_000, "gather-scatter": 100_000, "pyg-edge-index": 300_000}
     ways = tuple(way for way in ALL_WAYS if num_nodes <= fits.get(way, 1_000_000))
-    return Case(f"nodes-{kind}-{num_nodes}", f"{kind}:{num_nodes}", 4, 64, 4, ways)
+    return Case(f"nodes-{kind}-{num_nodes}", f"{kind}:{num_nodes}", 4, 64, 4, ways, rounds=12, budget=20.0)
 
 
 def _kept_hops(kept: int, num_coeffs: int = 16) -> Case:
@@ -155,6 +155,10 @@ NODES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
 
 SETS: dict[str, tuple[Case, ...]] = {
     "headline": (_headline(8, 32), _headline(64, 64)),
+    "products": tuple(
+        Case(f"products-{graph}-{width}", graph, 8, width, 4, (OURS,))
+        for graph, width in (("cora", 32), ("cora", 64), ("pubmed", 64), ("pubmed", 128))
+    ),
     "gcnii": tuple(_gcnii(depth) for depth in (8, 64)),
     "layers": tuple(_cora(f"layers-{depth}", depth, 64, 4) for depth in (2, 4, 8, 16, 32, 64)),
     "coeffs": tuple(_cora(f"coeffs-{num}", 8, 32, num) for num in (2, 4, 8, 16, 32)),

@@ -28,7 +28,7 @@ from adagpr.errors import AdaGPRError
 from adagpr.graph import Graph, Split
 from adagpr.metrics import accuracy
 from adagpr.nn import AdaGPR
-from adagpr.ops import features, operator
+from adagpr.ops import features, operator, reused
 from adagpr.training import Epoch, TrainingConfig
 from adagpr.training.loop import Inputs, State, evaluate, train_step
 from adagpr.training.machine import keep_freed_memory
@@ -159,11 +159,12 @@ def serve(case_json: str, name: str, logits: str) -> None:
     graph, split = load_graph(case)
     way = make_way(name, *build_model(case, graph, split), graph, split)
     np.save(logits, way.logits().numpy(), allow_pickle=False)
-    for line in sys.stdin:
-        count, num_threads = map(int, line.split())
-        torch.set_num_threads(num_threads)
-        before = time.perf_counter()
-        for _ in range(count):
-            way.epoch()
-        sys.stdout.write(f"{time.perf_counter() - before}\n")
-        sys.stdout.flush()
+    with reused():
+        for line in sys.stdin:
+            count, num_threads = map(int, line.split())
+            torch.set_num_threads(num_threads)
+            before = time.perf_counter()
+            for _ in range(count):
+                way.epoch()
+            sys.stdout.write(f"{time.perf_counter() - before}\n")
+            sys.stdout.flush()

@@ -19,7 +19,9 @@ __all__ = ["bench"]
 def bench(
     name: Annotated[
         str,
-        typer.Argument(metavar="SET", help="headline, gcnii, layers, coeffs, channels, nodes, edges, hops, memory."),
+        typer.Argument(
+            metavar="SET", help="headline, products, gcnii, layers, coeffs, channels, nodes, edges, hops or memory."
+        ),
     ] = "headline",
     profile: Annotated[
         bool, typer.Option("--profile", help="Take one epoch of each case apart instead of comparing.")
@@ -71,6 +73,7 @@ def _profile(case: Case, out: Path) -> Profile:
     from adagpr.bench.profile import category, profile_epoch
     from adagpr.bench.ways import inputs_of
     from adagpr.files import make_folder, write_json, write_text
+    from adagpr.ops import reused
     from adagpr.training.loop import State
     from adagpr.training.machine import keep_freed_memory
 
@@ -78,7 +81,8 @@ def _profile(case: Case, out: Path) -> Profile:
     graph, split = load_graph(case)
     model, config = build_model(case, graph, split)
     torch.set_num_threads(min(config.num_threads or 1, case.threads))
-    found = profile_epoch(State(model, config), inputs_of(model, config, graph, split))
+    with reused():
+        found = profile_epoch(State(model, config), inputs_of(model, config, graph, split))
     make_folder(out)
     write_json(out / f"profile-{case.name}.json", found.to_plain())
     write_text(out / f"profile-{case.name}.svg", flame_svg(found.stacks, category))

@@ -151,15 +151,20 @@ class AdaGPR(Model):
 
 def project_all(layers: list[AdaGPRConv], name: str) -> list[Tensor]:
     """The coefficients of each layer, through one projection where all have as many scores."""
-    scores: list[Tensor] = [conv.scores for conv in layers if conv.scores is not None]
-    if len({len(item) for item in scores}) != 1:
-        return [conv.coeffs() for conv in layers]
-    return list(projection(name).function(torch.stack(scores)).unbind())
+    together = _projected(layers, name)
+    return [conv.coeffs() for conv in layers] if together is None else list(together.unbind())
 
 
 def padded_coeffs(layers: list[AdaGPRConv], name: str) -> Tensor:
     """The coefficients of all layers as one matrix; rows of layers with fewer hops than others end in zeros."""
-    return nn.utils.rnn.pad_sequence(project_all(layers, name), batch_first=True)
+    together = _projected(layers, name)
+    return nn.utils.rnn.pad_sequence(project_all(layers, name), batch_first=True) if together is None else together
+
+
+def _projected(layers: list[AdaGPRConv], name: str) -> Tensor | None:
+    """The coefficients as one matrix through one projection, where all layers have as many scores."""
+    scores: list[Tensor] = [conv.scores for conv in layers if conv.scores is not None]
+    return projection(name).function(torch.stack(scores)) if len({len(item) for item in scores}) == 1 else None
 
 
 def side_by_side(models: Sequence[AdaGPR]) -> list[AdaGPRConv]:

@@ -6,6 +6,7 @@ from adagpr.ops.operator import Direction, Operator, operator
 from adagpr.ops.pair_norm import pair_norm
 from adagpr.ops.propagate import gpr_propagate
 from adagpr.ops.residual_stack import Layers, residual_stack
+from adagpr.ops.scratch import reused
 from adagpr.ops.simplex import PROJECTIONS, Projection, projection
 from adagpr.ops.sparse_linear import Features, SparseFeatures, features, linear
 
@@ -27,4 +28,5 @@ __all__ = [
     "projection",
     "relu_dropout_",
     "residual_stack",
+    "reused",
 ]

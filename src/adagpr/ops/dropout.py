@@ -19,9 +19,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["draw_masks", "dropout", "keep_mask", "keep_scale", "relu_dropout_"]
+__all__ = ["drop_", "dropout", "keep_mask", "keep_scale", "relu_dropout_"]
 
 _LEVELS = 1 << 16
+# Masks are drawn for so many elements at a time, a multiple of four: they stay in the cache until they are used.
+_PART = 1 << 18
 
 
 def keep_mask(shape: tuple[int, ...], rate: float, generator: np.random.Generator) -> tuple[np.ndarray, float]:
@@ -74,12 +76,20 @@ def dropout(x: Tensor, rate: float, *generators: np.random.Generator) -> Tensor:
     """
     if rate == 0.0:
         return x
-    result: Tensor = _Dropout.apply(x, draw_masks(x, rate, generators), keep_scale(rate))  # type: ignore[no-untyped-call]
+    result: Tensor = _Dropout.apply(x, _draw_masks(x, rate, generators), keep_scale(rate))  # type: ignore[no-untyped-call]
     return result
 
 
-def draw_masks(x: Tensor, rate: float, generators: Sequence[np.random.Generator]) -> Tensor:
-    """Which elements of ``x`` stay, 1 or 0; each generator draws for its block of rows, all equally large."""
+def drop_(x: Tensor, rate: float, generators: Sequence[np.random.Generator]) -> Tensor:
+    """Zeroes elements of a contiguous ``x`` in place, the others stay as they are; for generators see `dropout`."""
+    for block, generator in zip(x.view(-1).chunk(len(generators)), generators, strict=True):
+        for part in block.split(_PART):
+            mask, _ = keep_mask((len(part),), rate, generator)
+            part.mul_(torch.from_numpy(mask).to(x.device))
+    return x
+
+
+def _draw_masks(x: Tensor, rate: float, generators: Sequence[np.random.Generator]) -> Tensor:
     rows, *others = x.shape
     drawn = [keep_mask((rows // len(generators), *others), rate, generator)[0] for generator in generators]
     return torch.from_numpy(drawn[0] if len(drawn) == 1 else np.concatenate(drawn)).to(x.device)
@@ -87,11 +97,11 @@ def draw_masks(x: Tensor, rate: float, generators: Sequence[np.random.Generator]
 
 class _ReluDropout(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, mask: Tensor, scale: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, rate: float, generators: Sequence[np.random.Generator]) -> Tensor:
         ctx.mark_dirty(x)
-        x.relu_().mul_(mask).mul_(scale)
+        ctx.scale = keep_scale(rate)
+        drop_(x.relu_(), rate, generators).mul_(ctx.scale)
         ctx.save_for_backward(x)
-        ctx.scale = scale
         return x
 
     @staticmethod
@@ -106,5 +116,5 @@ def relu_dropout_(x: Tensor, rate: float, *generators: np.random.Generator) -> T
     """`dropout` of ``x.relu()``, written over ``x``; nothing is kept for the backward pass but the result."""
     if rate == 0.0:
         return x.relu_()
-    result: Tensor = _ReluDropout.apply(x, draw_masks(x, rate, generators), keep_scale(rate))  # type: ignore[no-untyped-call]
+    result: Tensor = _ReluDropout.apply(x.contiguous(), rate, generators)  # type: ignore[no-untyped-call]
     return result

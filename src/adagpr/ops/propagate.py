@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from adagpr.errors import InputError
 from adagpr.ops.operator import Operator
+from adagpr.ops.scratch import matrix_like
 
 __all__ = ["Weights", "gpr_propagate", "hop_weights", "mix", "mix_gradients", "without_tail"]
 
@@ -30,7 +31,7 @@ Weights = list[float]
 def _scale(h: Tensor, weights: Weights) -> Tensor:
     """Each block of rows times its weight."""
     if len(weights) == 1:
-        return h * weights[0]
+        return torch.mul(h, weights[0], out=matrix_like(h))
     blocks = h.view(len(weights), -1)
     return (blocks * h.new_tensor(weights).unsqueeze(1)).view_as(h)
 
@@ -55,10 +56,10 @@ def mix(matrix: Tensor, h: Tensor, mu: list[Weights], plus: Tensor | None, spare
         spare: Two matrices like ``h`` that are written over; filled here where it is empty.
     """
     while len(spare) < min(2, len(mu) - 1):
-        spare.append(torch.empty_like(h))
+        spare.append(matrix_like(h))
     if plus is None and len(mu) == 2 and set(mu[0]) == {0.0} and set(mu[1]) == {1.0}:
-        return torch.empty_like(h).addmm_(matrix, h, beta=0.0)
-    total = _scale(h, mu[0]) if plus is None else _add(plus, h, mu[0], torch.empty_like(h))
+        return matrix_like(h).addmm_(matrix, h, beta=0.0)
+    total = _scale(h, mu[0]) if plus is None else _add(plus, h, mu[0], matrix_like(h))
     power = h
     for k, weights in enumerate(mu[1:]):
         power = spare[k % 2].addmm_(matrix, power, beta=0.0)
@@ -72,7 +73,7 @@ def mix_gradients(
 ) -> tuple[Tensor, list[Weights]]:
     """The gradients of `mix` with respect to ``h`` and to the weights, from that with respect to its result."""
     while len(spare) < min(2, len(mu) - 1):
-        spare.append(torch.empty_like(h))
+        spare.append(matrix_like(h))
     blocks = h.view(len(mu[0]), -1)
     inner = [_dots(grad, blocks)]
     total = _scale(grad, mu[0])

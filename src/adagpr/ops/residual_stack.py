@@ -24,9 +24,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from adagpr.ops.dropout import draw_masks, keep_scale
+from adagpr.ops.dropout import drop_, keep_scale
 from adagpr.ops.operator import Operator
 from adagpr.ops.propagate import Weights, mix, mix_gradients, without_tail
+from adagpr.ops.scratch import matrix_like
 
 __all__ = ["Layers", "residual_stack"]
 
@@ -68,17 +69,17 @@ class _Stack(torch.autograd.Function):
         mus: list[list[Weights]] = (coeffs * factors).transpose(1, 2).tolist()
         mus = [without_tail(mu) for mu in mus] if layers.skip_tail else mus
         identity = torch.eye(h_0.shape[1], dtype=h_0.dtype, device=h_0.device)
-        shares = {alpha: h_0 * alpha for alpha in set(layers.alphas)}
-        y = h_0 if layers.rate == 0 else h_0 * draw_masks(h_0, layers.rate, layers.generators)
+        shares = {alpha: torch.mul(h_0, alpha, out=matrix_like(h_0)) for alpha in set(layers.alphas)}
+        y = h_0 if layers.rate == 0 else drop_(matrix_like(h_0).copy_(h_0), layers.rate, layers.generators)
         kept, sums, maps, spare = [y], [], [], []  # type: tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
         for number, (mu, alpha, beta) in enumerate(zip(mus, layers.alphas, layers.betas, strict=True)):
             s = mix(matrix, y, mu, shares[alpha], spare)
             own = [
                 torch.lerp(identity, item, beta) for item in weights[number * num_blocks : (number + 1) * num_blocks]
             ]
-            y = _each(s, own, torch.empty_like(s)).relu_()
+            y = _each(s, own, matrix_like(s)).relu_()
             if layers.rate > 0:
-                y.mul_(draw_masks(y, layers.rate, layers.generators))
+                drop_(y, layers.rate, layers.generators)
             if keep:
                 kept.append(y)
                 maps += own
@@ -98,23 +99,29 @@ class _Stack(torch.autograd.Function):
         sums, maps = rest[: len(rest) - depth * num_blocks], rest[len(rest) - depth * num_blocks :]
         inners: list[list[Weights]] = []
         grad_weights: list[Tensor] = []
-        grad_h_0, grad_s = torch.zeros_like(h_0), torch.empty_like(h_0)
+        grad_h_0, grad_s = torch.zeros_like(h_0), matrix_like(h_0)
         spare: list[Tensor] = []
-        grad = grad * layers.scale
+        grad = torch.mul(grad, layers.scale, out=matrix_like(h_0))
         for number in reversed(range(depth)):
             mu, alpha, beta, y = ctx.mus[number], layers.alphas[number], layers.betas[number], kept[number]
             s = sums[number] if sums else mix(layers.operator.matrix, y, mu, h_0 * alpha, spare)
             own = maps[number * num_blocks : (number + 1) * num_blocks]
             # What is positive in a layer's output was positive and kept: the output is its own mask.
-            grad_z = torch.ops.aten.threshold_backward(grad, kept[number + 1], 0)
+            grad_z = _where_positive(grad, kept[number + 1])
             pairs = zip(s.chunk(num_blocks), grad_z.chunk(num_blocks), strict=True)
             grad_weights[:0] = [torch.mm(one.t(), other).mul_(beta) for one, other in pairs]
             _each(grad_z, [item.t() for item in own], grad_s)
             grad_h_0.add_(grad_s, alpha=alpha)
             grad, inner = mix_gradients(layers.operator.transpose, grad_s, y, mu, spare)
             inners.insert(0, inner + [[0.0] * num_blocks] * (ctx.shape[2] - len(inner)))
-        grad_h_0 += grad if layers.rate == 0 else torch.ops.aten.threshold_backward(grad, kept[0], 0)
+        grad_h_0 += grad if layers.rate == 0 else _where_positive(grad, kept[0])
         return grad_h_0, grad.new_tensor(inners).transpose(1, 2) * factors, None, *grad_weights
+
+
+def _where_positive(grad: Tensor, y: Tensor) -> Tensor:
+    """``grad`` where ``y`` is positive, else 0."""
+    result: Tensor = torch.ops.aten.threshold_backward.grad_input(grad, y, 0, grad_input=matrix_like(y))
+    return result
 
 
 def _each(h: Tensor, maps: Sequence[Tensor], out: Tensor) -> Tensor:

@@ -79,7 +79,9 @@ class _SparseLinear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor]:
         grad = grad.contiguous()
-        return None, torch.mm(ctx.x.transpose, grad).t(), grad.sum(0)
+        # Into memory that is not cleared first, which `torch.mm` would do.
+        grad_weight = grad.new_empty(ctx.x.shape[1], grad.shape[1]).addmm_(ctx.x.transpose, grad, beta=0.0)
+        return None, grad_weight.t(), grad.sum(0)
 
 
 def linear(x: Features, weight: Tensor, bias: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from adagpr.files import folder_lock, make_folder, write_toml
 from adagpr.graph import PARTS, Graph, Split
 from adagpr.metrics import accuracy
 from adagpr.nn import Model, build
-from adagpr.ops import features, operator
+from adagpr.ops import features, operator, reused
 from adagpr.training.checkpoint import load_tensors, save_tensors
 from adagpr.training.config import TrainingConfig, differences, read_config, resolve
 from adagpr.training.loop import HISTORY_COLUMNS, Inputs, State, evaluate, train
@@ -185,7 +185,7 @@ def session(
         options = {**options, "num_threads": stored["training"]["num_threads"]}
     config, plain = resolve(graph, split, model, options)
     if folder is None:
-        with _threads(config.num_threads or 1):
+        with reused(), _threads(config.num_threads or 1):
             yield Session(graph, split, config, plain, None)
         return
     if stored is not None:
@@ -195,7 +195,7 @@ def session(
             yield load_run(folder)
             return
     make_folder(folder)
-    with folder_lock(folder), _threads(config.num_threads or 1):
+    with folder_lock(folder), reused(), _threads(config.num_threads or 1):
         stored = _stored_config(folder)
         if stored is None:
             write_toml(folder / "config.toml", plain)

@@ -51,7 +51,7 @@ class State:
 
     Attributes:
         model: The model with its current parameters.
-        optimizer: Adam, one parameter group for each named group of the model.
+        optimizer: Adam, one parameter group for each weight decay.
         stopping: The stopping rule's memory.
         history: One row of numbers for each epoch, in the order of the fields of `Epoch`.
         coeffs: The coefficients of all layers after each epoch, where the model has any.
@@ -64,10 +64,11 @@ class State:
         self.decays = _decays(model, config)
         # The gradient of w * |p|^2 is 2 w p, which is Adam's decay at 2 w.
         factor = 2.0 if config.decay == "penalty" else 1.0
-        groups = model.parameter_groups()
+        groups: dict[float, list[torch.nn.Parameter]] = {}
+        for name, parameters in model.parameter_groups().items():
+            groups.setdefault(factor * self.decays[name], []).extend(parameters)
         self.optimizer = torch.optim.Adam(
-            [{"params": groups[name], "weight_decay": factor * self.decays[name]} for name in groups]
-            or [{"params": []}],
+            [{"params": parameters, "weight_decay": decay} for decay, parameters in groups.items()] or [{"params": []}],
             lr=config.lr,
             fused=True,
         )
