@@ -15,7 +15,8 @@ EVERY = [case for group in SETS.values() for case in group]
 
 
 def test_the_sets_are_those_of_the_plan() -> None:
-    assert set(SETS) == {"headline", "gcnii", "layers", "coeffs", "channels", "nodes", "edges", "hops", "memory"}
+    sweeps = {"layers", "coeffs", "channels", "nodes", "edges", "hops"}
+    assert set(SETS) == {"headline", "products", "gcnii", "memory", "saving", *sweeps}
     assert cases("headline")[0].ways[-1] == OURS
 
 

@@ -91,6 +91,19 @@ def test_recomputing_gives_the_same_bits() -> None:
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
+@pytest.mark.parametrize("recompute", [False, True])
+def test_keeping_bfloat16_rounds_gradients_but_neither_result_nor_mask(recompute: bool) -> None:
+    exact, rounded = model(), model()
+    rounded.kept_as, rounded.recompute = torch.bfloat16, recompute
+    ours, theirs = rounded(X, OPERATOR), exact(X, OPERATOR)
+    assert torch.equal(ours, theirs)
+    pairs = list(zip(gradients(rounded, ours), gradients(exact, theirs), strict=True))
+    for left, right in pairs:
+        # bfloat16 has 8 significant bits.
+        torch.testing.assert_close(left, right, rtol=0.02, atol=0.02 * float(right.abs().max()))
+    assert not all(torch.equal(left, right) for left, right in pairs)
+
+
 @pytest.mark.parametrize("options", [{}, {"dropout": 0.0}, {"projection": "softmax"}], ids=str)
 @pytest.mark.parametrize("training", [True, False])
 def test_replicas_give_what_each_model_gives_alone(options: dict[str, Any], training: bool) -> None:

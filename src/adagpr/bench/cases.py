@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -49,6 +49,8 @@ class Case:
         is_weighed: Whether the memory of a training step is measured.
         rounds: Rounds of timing at the most.
         budget: Seconds of timing after which no further round begins.
+        recompute: Whether ours computes a part of its layers again in the backward pass.
+        activations: In which precision ours keeps its layers for the backward pass.
     """
 
     name: str
@@ -64,6 +66,8 @@ class Case:
     is_weighed: bool = False
     rounds: int = 30
     budget: float = 60.0
+    recompute: bool = False
+    activations: str = "float32"
 
     def __post_init__(self) -> None:
         if OURS not in self.ways:
@@ -76,7 +80,7 @@ class Case:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Case:
-        """The case that `plain` came from."""
+        """The case that `plain` came from; keys that it was written without are at their defaults."""
         values: dict[str, Any] = {**plain, "ways": tuple(plain["ways"])}
         if plain["fixed_coeffs"] is not None:
             values["fixed_coeffs"] = tuple(plain["fixed_coeffs"])
@@ -106,6 +110,7 @@ def build_model(case: Case, graph: Graph, split: Split) -> tuple[AdaGPR, Trainin
     arguments = {key: value for key, value in plain["model"].items() if key != "name"}
     model = AdaGPR(graph.num_features, out_channels=graph.num_classes, **arguments)
     model.seed(config.seed)
+    model.recompute, model.kept_as = case.recompute, getattr(torch, case.activations)
     with torch.no_grad():
         for scores in model.parameter_groups().get("coeffs", []):
             scores.zero_()
@@ -151,6 +156,12 @@ def _memory(num_nodes: int, num_coeffs: int) -> Case:
     return Case(name, f"rmat:{num_nodes}", 4, 64, num_coeffs, ways, is_timed=False, is_weighed=True)
 
 
+def _saving(recompute: bool, activations: str) -> Case:
+    name = f"saving-{activations}{'-recompute' if recompute else ''}"
+    case = Case(name, "rmat:50000", 16, 64, 4, (OURS,), is_weighed=True, rounds=12, budget=20.0)
+    return replace(case, recompute=recompute, activations=activations)
+
+
 NODES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
 
 SETS: dict[str, tuple[Case, ...]] = {
@@ -171,4 +182,5 @@ SETS: dict[str, tuple[Case, ...]] = {
     ),
     "hops": tuple(_kept_hops(kept) for kept in (1, 2, 4, 6, 8, 12, 16)),
     "memory": (*(_memory(50_000, num) for num in (2, 8, 32)), _memory(1_000_000, 4)),
+    "saving": tuple(_saving(again, dtype) for dtype in ("float32", "bfloat16") for again in (False, True)),
 }

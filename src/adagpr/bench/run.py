@@ -75,7 +75,7 @@ def run_set(
     for case in cases(name):
         path = out / f"{case.name}.json"
         record = read_json(path) if path.exists() else None
-        if record is None or record["case"] != case.plain():
+        if record is None or Case.from_plain(record["case"]) != case:
             record = run_case(case)
             write_json(path, record)
         records.append(record)

@@ -20,7 +20,8 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="SET", help="headline, products, gcnii, layers, coeffs, channels, nodes, edges, hops or memory."
+            metavar="SET",
+            help="headline, products, gcnii, layers, coeffs, channels, nodes, edges, hops, memory, saving.",
         ),
     ] = "headline",
     profile: Annotated[

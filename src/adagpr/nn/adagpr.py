@@ -48,6 +48,10 @@ class AdaGPR(Model):
         drop_edge: Probability of leaving out an edge while training (DropEdge).
         pair_norm: Scale of PairNorm after every layer; none for no PairNorm.
 
+    Attributes:
+        recompute: Whether training keeps half as many matrices and computes the others again; where `is_plain`.
+        kept_as: In which precision training keeps them, by default their own; likewise.
+
     Example:
         >>> model = AdaGPR(in_channels=8, hidden_channels=16, out_channels=3, num_layers=2, num_coeffs=3)
         >>> model.coefficients().shape
@@ -77,6 +81,8 @@ class AdaGPR(Model):
     ) -> None:
         super().__init__(dropout, drop_edge)
         self.pair_norm = pair_norm
+        self.recompute = False
+        self.kept_as: torch.dtype | None = None
         hops = _per_layer("num_coeffs", num_coeffs, num_layers)
         shares = _per_layer("alpha", alpha, num_layers)
         self.projection = projection
@@ -116,6 +122,8 @@ class AdaGPR(Model):
             skip_tail=projection(self.projection).is_sparse,
             rate=self.dropout if self.training else 0.0,
             generators=[model.generator for model in models],
+            recompute=self.recompute,
+            kept_as=self.kept_as,
         )
         coeffs = padded_coeffs(convs, self.projection).view(len(depth), len(models), -1)
         return residual_stack(h_0, coeffs, layers, [conv.weight for conv in convs])

@@ -7,7 +7,8 @@ This is what a chain of `adagpr.nn.AdaGPRConv` with ReLU and dropout computes, a
 Written out it spends its time on products: the identity is in the small ``M``, the residual is what hop 0 is added to,
 dropout's scale is in the coefficients, a layer's output is at once the mask of its ReLU and of its dropout, and
 intermediate matrices are written into the same few buffers. Kept for the backward pass are ``Y`` and ``S`` of each
-layer, or with ``recompute`` only ``Y``.
+layer, or with ``recompute`` only ``Y``; in half as much memory where they are ``kept_as`` bfloat16, which rounds what
+the gradients of weights and coefficients are made of, but neither the result nor the mask.
 
 Several networks on the same graph may be stacked, each on its own block of rows with its own weights (see
 `Operator.repeated`): sparse products, activation and dropout are then done once for all.
@@ -44,6 +45,7 @@ class Layers:
         rate: Probability of dropping an element after each layer.
         generators: Where dropout draws from, one stream for each block.
         recompute: Whether ``S`` is computed again in the backward pass instead of being kept.
+        kept_as: In which precision ``Y`` and ``S`` are kept, by default their own.
     """
 
     operator: Operator
@@ -53,11 +55,16 @@ class Layers:
     rate: float = 0.0
     generators: Sequence[np.random.Generator] = ()
     recompute: bool = False
+    kept_as: torch.dtype | None = None
 
     @property
     def scale(self) -> float:
         """What the elements that stay are multiplied by."""
         return keep_scale(self.rate)
+
+    def kept(self, h: Tensor) -> Tensor:
+        """A matrix as it is kept for the backward pass."""
+        return h if self.kept_as in (None, h.dtype) else matrix_like(h, self.kept_as).copy_(h)
 
 
 class _Stack(torch.autograd.Function):
@@ -71,7 +78,9 @@ class _Stack(torch.autograd.Function):
         identity = torch.eye(h_0.shape[1], dtype=h_0.dtype, device=h_0.device)
         shares = {alpha: torch.mul(h_0, alpha, out=matrix_like(h_0)) for alpha in set(layers.alphas)}
         y = h_0 if layers.rate == 0 else drop_(matrix_like(h_0).copy_(h_0), layers.rate, layers.generators)
-        kept, sums, maps, spare = [y], [], [], []  # type: tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
+        kept, sums, maps, spare = [], [], [], []  # type: tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
+        if keep:
+            kept.append(layers.kept(y))
         for number, (mu, alpha, beta) in enumerate(zip(mus, layers.alphas, layers.betas, strict=True)):
             s = mix(matrix, y, mu, shares[alpha], spare)
             own = [
@@ -81,9 +90,9 @@ class _Stack(torch.autograd.Function):
             if layers.rate > 0:
                 drop_(y, layers.rate, layers.generators)
             if keep:
-                kept.append(y)
+                kept.append(layers.kept(y))
                 maps += own
-                sums += [] if layers.recompute else [s]
+                sums += [] if layers.recompute else [layers.kept(s)]
         if keep:
             ctx.save_for_backward(h_0, factors, *kept, *sums, *maps)
             ctx.layers, ctx.mus, ctx.shape = layers, mus, coeffs.shape
@@ -102,20 +111,27 @@ class _Stack(torch.autograd.Function):
         grad_h_0, grad_s = torch.zeros_like(h_0), matrix_like(h_0)
         spare: list[Tensor] = []
         grad = torch.mul(grad, layers.scale, out=matrix_like(h_0))
+        after = _as(kept[depth], h_0)
         for number in reversed(range(depth)):
-            mu, alpha, beta, y = ctx.mus[number], layers.alphas[number], layers.betas[number], kept[number]
-            s = sums[number] if sums else mix(layers.operator.matrix, y, mu, h_0 * alpha, spare)
+            mu, alpha, beta, y = ctx.mus[number], layers.alphas[number], layers.betas[number], _as(kept[number], h_0)
+            s = _as(sums[number], h_0) if sums else mix(layers.operator.matrix, y, mu, h_0 * alpha, spare)
             own = maps[number * num_blocks : (number + 1) * num_blocks]
             # What is positive in a layer's output was positive and kept: the output is its own mask.
-            grad_z = _where_positive(grad, kept[number + 1])
+            grad_z = _where_positive(grad, after)
             pairs = zip(s.chunk(num_blocks), grad_z.chunk(num_blocks), strict=True)
             grad_weights[:0] = [torch.mm(one.t(), other).mul_(beta) for one, other in pairs]
             _each(grad_z, [item.t() for item in own], grad_s)
             grad_h_0.add_(grad_s, alpha=alpha)
             grad, inner = mix_gradients(layers.operator.transpose, grad_s, y, mu, spare)
             inners.insert(0, inner + [[0.0] * num_blocks] * (ctx.shape[2] - len(inner)))
-        grad_h_0 += grad if layers.rate == 0 else _where_positive(grad, kept[0])
+            after = y
+        grad_h_0 += grad if layers.rate == 0 else _where_positive(grad, after)
         return grad_h_0, grad.new_tensor(inners).transpose(1, 2) * factors, None, *grad_weights
+
+
+def _as(kept: Tensor, h_0: Tensor) -> Tensor:
+    """What was kept, in the precision that is computed in."""
+    return kept if kept.dtype == h_0.dtype else matrix_like(h_0).copy_(kept)
 
 
 def _where_positive(grad: Tensor, y: Tensor) -> Tensor:

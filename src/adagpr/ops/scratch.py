@@ -36,18 +36,19 @@ def reused() -> Iterator[None]:
         _kept = before
 
 
-def matrix_like(h: Tensor) -> Tensor:
-    """A contiguous tensor of the shape and type of ``h`` with any content."""
-    size = h.numel() * h.element_size()
+def matrix_like(h: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """A contiguous tensor of the shape of ``h``, and of its type unless another is given, with any content."""
+    dtype = dtype or h.dtype
+    size = h.numel() * dtype.itemsize
     if _kept is None or _users is None or size < _LARGE or h.device.type != "cpu":
-        return torch.empty_like(h, memory_format=torch.contiguous_format)
+        return torch.empty_like(h, dtype=dtype, memory_format=torch.contiguous_format)
     storage = next((item for item in _kept if item.nbytes() == size and _users(item._cdata) == 1), None)
     if storage is None:
         storage = torch.UntypedStorage(size)
         _ask_for_huge_pages(storage)
         _kept.append(storage)
     steps = torch.empty_like(h, memory_format=torch.contiguous_format, device="meta").stride()
-    return torch.empty(0, dtype=h.dtype).set_(storage, 0, h.shape, steps)
+    return torch.empty(0, dtype=dtype).set_(storage, 0, h.shape, steps)
 
 
 def _ask_for_huge_pages(storage: torch.UntypedStorage) -> None:

@@ -14,7 +14,7 @@ from adagpr.arguments import Count, Nonnegative, Positive, Whole, check
 from adagpr.errors import InputError, unknown_name
 from adagpr.files import digest, read_toml
 from adagpr.graph import Graph, Split
-from adagpr.nn import build, model_options
+from adagpr.nn import AdaGPR, build, model_options
 from adagpr.ops import Direction
 from adagpr.training.machine import num_cores
 
@@ -44,6 +44,10 @@ class TrainingConfig(BaseModel):
         self_loops: Whether each node is its own neighbour.
         num_threads: Threads of torch; bits depend on it. Chosen from the work of one product unless given.
         device: Where the tensors live.
+        recompute: Whether a part of each layer is computed again in the backward pass, which needs less memory and more
+            time; the bits are the same. Chosen from the memory that there is unless given.
+        activations: In which precision layers are kept for the backward pass. ``"bfloat16"`` halves that memory and
+            rounds the gradients of weights and coefficients; see ``docs/speed.md`` for what it does to accuracy.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -60,6 +64,8 @@ class TrainingConfig(BaseModel):
     self_loops: Annotated[bool, Field(strict=True)] = True
     num_threads: Annotated[Whole, Field(ge=1, le=256)] | None = None
     device: Literal["cpu", "cuda"] = "cpu"
+    recompute: Annotated[bool, Field(strict=True)] | None = None
+    activations: Literal["float32", "bfloat16"] = "float32"
 
 
 def resolve(
@@ -96,6 +102,11 @@ def resolve(
     _check_groups(training, list(built.parameter_groups()))
     if training.device == "cuda" and not torch.cuda.is_available():
         raise InputError("training: device is 'cuda', but torch sees no such device here.")
+    if (training.recompute or training.activations != "float32") and not (isinstance(built, AdaGPR) and built.is_plain):
+        raise InputError(
+            "training: recompute and activations are for AdaGPR and GCNII with nothing between their layers, "
+            f"not for this '{model}'."
+        )
     if training.num_threads is None:
         width = int(built.arguments.get("hidden_channels", 1))
         training = training.model_copy(update={"num_threads": choose_num_threads(graph, width)})
@@ -109,10 +120,15 @@ def resolve(
 
 
 def config_digest(*plain: Mapping[str, Any]) -> str:
-    """A short hash of configurations that leaves out the number of threads, which the machine decides."""
+    """A short hash of configurations that leaves out what the machine decides: threads and recomputation."""
+    # A key that is younger than the first records counts only where it is not at its default.
     decided = []
     for item in plain:
-        training = {key: value for key, value in item["training"].items() if key != "num_threads"}
+        training = {
+            key: value
+            for key, value in item["training"].items()
+            if key not in ("num_threads", "recompute") and [key, value] != ["activations", "float32"]
+        }
         decided.append({**item, "training": training})
     return digest(decided)
 

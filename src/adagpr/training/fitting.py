@@ -17,12 +17,12 @@ from adagpr.errors import InputError
 from adagpr.files import folder_lock, make_folder, write_toml
 from adagpr.graph import PARTS, Graph, Split
 from adagpr.metrics import accuracy
-from adagpr.nn import Model, build
+from adagpr.nn import AdaGPR, Model, build
 from adagpr.ops import features, operator, reused
 from adagpr.training.checkpoint import load_tensors, save_tensors
 from adagpr.training.config import TrainingConfig, differences, read_config, resolve
 from adagpr.training.loop import HISTORY_COLUMNS, Inputs, State, evaluate, train
-from adagpr.training.machine import describe_machine, forget_peak_memory, keep_freed_memory
+from adagpr.training.machine import available_memory, describe_machine, forget_peak_memory, keep_freed_memory
 from adagpr.training.run import Run, history_table, load_run, predictions_table, save_run
 from adagpr.training.stopping import Epoch, Stopping
 
@@ -130,11 +130,18 @@ class Session:
         model = build(plain["model"]["name"], {**sizes, **arguments})
         model.seed(config.seed)
         model.to(config.device)
+        if isinstance(model, AdaGPR):
+            model.kept_as = torch.bfloat16 if config.activations == "bfloat16" else None
+            model.recompute = choose_recompute(model, graph) if config.recompute is None else config.recompute
         self.inputs = _inputs(graph, split, config, model)
         self.state = State(model, config)
         self.together = 1
         if self._checkpoint is not None and self._checkpoint.exists():
             self.state.restore(*load_tensors(self._checkpoint))
+
+    @property
+    def _recompute(self) -> bool:
+        return isinstance(self.state.model, AdaGPR) and self.state.model.recompute
 
     @property
     def _checkpoint(self) -> Path | None:
@@ -156,7 +163,7 @@ class Session:
             "data": _describe_data(self._graph, self._split),
             "result": _result(state, self.config, self._graph, self._split, logits),
             "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
-            "machine": {**describe_machine(state.seconds), "together": self.together},
+            "machine": {**describe_machine(state.seconds), "together": self.together, "recompute": self._recompute},
         }
         coefficients = model.coefficients()
         if coefficients is not None:
@@ -215,6 +222,13 @@ def _inputs(graph: Graph, split: Split, config: TrainingConfig, model: Model) ->
     known[split.train] = graph.y[split.train]
     structure = model.prepare(replace(graph, y=known), op)
     return Inputs(features(graph.x).to(device), structure, graph.y.to(device), moved)
+
+
+def choose_recompute(model: AdaGPR, graph: Graph) -> bool:
+    """Whether memory is short: all that the layers keep would take more than half of what there is."""
+    depth, width = len(model.layers()), model.lin_in.weight.shape[0]
+    kept = (2 * depth + 8) * graph.num_nodes * width * (model.kept_as or torch.float32).itemsize
+    return model.is_plain and kept > available_memory() / 2
 
 
 def _describe_data(graph: Graph, split: Split) -> dict[str, Any]:

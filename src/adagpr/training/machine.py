@@ -13,7 +13,14 @@ from typing import Any
 
 import torch
 
-__all__ = ["describe_machine", "forget_peak_memory", "keep_freed_memory", "num_cores", "peak_memory_mb"]
+__all__ = [
+    "available_memory",
+    "describe_machine",
+    "forget_peak_memory",
+    "keep_freed_memory",
+    "num_cores",
+    "peak_memory_mb",
+]
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
@@ -47,6 +54,19 @@ def peak_memory_mb() -> float:
         return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
     unit = 1 if platform.system() == "Darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+def available_memory() -> float:
+    """Bytes that this process may still ask for; endless where the system does not say (Linux and its groups do)."""
+    found = [float("inf")]
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found.append(1024 * float(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
+    with contextlib.suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        most, used = ((group / f"memory.{name}").read_text() for name in ("max", "current"))
+        found.append(float(most) - float(used))
+    return min(found)
 
 
 def describe_machine(seconds: float) -> dict[str, Any]:

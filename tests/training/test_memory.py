@@ -1,0 +1,53 @@
+"""Less memory: recomputation, chosen or asked for, and activations kept as bfloat16."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from adagpr.errors import InputError
+from adagpr.graph import Graph, Split
+from adagpr.training import fit
+from adagpr.training.config import config_digest, resolve
+from adagpr.training.machine import available_memory
+
+
+def test_recomputing_gives_the_same_run(graph: Graph, split: Split, options: dict[str, Any]) -> None:
+    kept, again = (fit(graph, split, recompute=recompute, **options) for recompute in (False, True))
+    assert kept.history.equals(again.history)
+    assert [run.record["machine"]["recompute"] for run in (kept, again)] == [False, True]
+
+
+def test_layers_are_recomputed_where_memory_is_short(
+    graph: Graph, split: Split, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not fit(graph, split, **options).record["machine"]["recompute"]
+    monkeypatch.setattr("adagpr.training.fitting.available_memory", lambda: 1e4)
+    assert fit(graph, split, **options).record["machine"]["recompute"]
+
+
+def test_available_memory_is_some_of_this_machine() -> None:
+    assert 1e7 < available_memory() < 1e14
+
+
+def test_bfloat16_changes_the_run_and_its_name(graph: Graph, split: Split, options: dict[str, Any]) -> None:
+    exact, rounded = (fit(graph, split, activations=dtype, **options) for dtype in ("float32", "bfloat16"))
+    assert not exact.history.equals(rounded.history)
+    first = exact.history["train_loss"][0].as_py()
+    assert rounded.history["train_loss"][0].as_py() == first
+
+
+def test_records_keep_the_names_from_before_these_options(graph: Graph, split: Split, options: dict[str, Any]) -> None:
+    plain = resolve(graph, split, "adagpr", options)[1]
+    young = ("recompute", "activations")
+    before = {**plain, "training": {key: value for key, value in plain["training"].items() if key not in young}}
+    assert config_digest(plain) == config_digest(before)
+    other = resolve(graph, split, "adagpr", {**options, "activations": "bfloat16"})[1]
+    assert config_digest(other) != config_digest(before)
+
+
+@pytest.mark.parametrize("asked", [{"recompute": True}, {"activations": "bfloat16"}], ids=str)
+def test_models_that_cannot_do_it_say_so(graph: Graph, split: Split, asked: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="recompute and activations are for AdaGPR and GCNII"):
+        fit(graph, split, "gcn", **asked)
