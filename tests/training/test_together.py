@@ -167,12 +167,14 @@ def test_a_process_that_is_killed_is_said_in_a_sentence() -> None:
         spread([1, 2], die, print, 2)
 
 
-def test_a_share_is_done_by_each_process() -> None:
-    found: list[tuple[int, list[int]]] = []
+def test_whichever_process_is_free_takes_the_next_item() -> None:
+    found: list[tuple[int, int]] = []
 
-    def work(items: Any, report: Any) -> None:
-        report((os.getpid(), list(items)))
+    def work(item: int, report: Any) -> None:
+        time.sleep(0.5 if item == 0 else 0.01)
+        report((os.getpid(), item))
 
-    spread([1, 2, 3, 4, 5], work, found.append, 2)
-    assert sorted(items for _, items in found) == [[1, 3, 5], [2, 4]]
+    spread(range(6), work, found.append, 2)
+    slow = next(pid for pid, item in found if item == 0)
+    assert [item for pid, item in found if pid != slow] == [1, 2, 3, 4, 5]
     assert len({pid for pid, _ in found} | {os.getpid()}) == 3

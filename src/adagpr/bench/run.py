@@ -146,6 +146,8 @@ def _in_turn(case: Case, ways: Mapping[str, WayProcess], found: Mapping[str, Any
     most, share = max(1, (case.rounds - 1) // 2), case.budget / len(ways)
     every = {name: math.ceil(case.rounds * counts[name] * quickest[name] / share) for name in ways}
     every = {name: min(most, max(1, value)) for name, value in every.items()}
+    # Without ours a round has nothing to compare with.
+    every[OURS] = 1
 
     def worker(name: str) -> Callable[[], float]:
         return lambda: ways[name].epochs(counts[name], found[name]["num_threads"])

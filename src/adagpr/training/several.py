@@ -93,37 +93,39 @@ def fit_all(
         elif not rest and on_end is not None:
             on_end(number)
 
+    workers = (num_workers or num_cores()) if out is not None and configs[0].num_threads == 1 else 1
+    groups = _groups(jobs, _group_size(graph, model, jobs[0], options), workers)
     if out is None:
-        return _fit_jobs(graph, model, jobs, options, receive)
-    workers = (num_workers or num_cores()) if configs[0].num_threads == 1 else 1
+        return [run for group in groups for run in _fit_group(graph, model, group, options, receive)]
 
-    def work(share: Sequence[Job], report: Callable[[Any], None]) -> None:
-        _fit_jobs(graph, model, share, options, report)
+    def work(group: Sequence[Job], report: Callable[[Any], None]) -> None:
+        _fit_group(graph, model, group, options, report)
 
-    spread(jobs, work, receive, workers)
+    spread(groups, work, receive, workers)
     return [fit(graph, job.split, model, seed=job.seed, out=job.folder, **options) for job in jobs]
 
 
-def _fit_jobs(
+def _groups(jobs: Sequence[Job], most: int, num_workers: int) -> list[Sequence[Job]]:
+    """Jobs that train together, at most so many, and such that all processes have as much to do."""
+    size = min(most, -(-len(jobs) // num_workers))
+    return [jobs[start : start + size] for start in range(0, len(jobs), size)]
+
+
+def _fit_group(
     graph: Graph, model: str, jobs: Sequence[Job], options: dict[str, Any], report: Callable[[Any], None]
 ) -> list[Run]:
-    """Fits all jobs in this process, as many at once as pays off."""
+    """Fits the jobs side by side in this process."""
     runs: dict[int, Run] = {}
-    size = _group_size(graph, model, jobs[0], options)
-    for start in range(0, len(jobs), size):
-        group = jobs[start : start + size]
-        with ExitStack() as stack:
-            sessions: dict[int, Session] = {}
-            for job in group:
-                opened = stack.enter_context(
-                    session(graph, job.split, model, job.folder, {**options, "seed": job.seed})
-                )
-                if isinstance(opened, Run):
-                    runs[job.number] = opened
-                    report((job.number,))
-                else:
-                    sessions[job.number] = opened
-            _fit_sessions(sessions, runs, report)
+    with ExitStack() as stack:
+        sessions: dict[int, Session] = {}
+        for job in jobs:
+            opened = stack.enter_context(session(graph, job.split, model, job.folder, {**options, "seed": job.seed}))
+            if isinstance(opened, Run):
+                runs[job.number] = opened
+                report((job.number,))
+            else:
+                sessions[job.number] = opened
+        _fit_sessions(sessions, runs, report)
     return [runs[job.number] for job in jobs]
 
 

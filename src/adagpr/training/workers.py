@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Sequence
+from enum import Enum
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
@@ -27,17 +28,26 @@ T = TypeVar("T")
 _PR_SET_PDEATHSIG = 1
 
 
+class _Signal(Enum):
+    """Of an own type, so that nothing which is reported can be taken for it."""
+
+    DONE = 0
+
+
+_DONE = _Signal.DONE
+
+
 def spread(
     items: Sequence[T],
-    work: Callable[[Sequence[T], Callable[[Any], None]], None],
+    work: Callable[[T, Callable[[Any], None]], None],
     receive: Callable[[Any], None],
     num_workers: int,
 ) -> None:
-    """Has the items worked on by several processes, each with an equal share.
+    """Has the items worked on by several processes; whichever is free takes the next one.
 
     Args:
-        items: What there is to do.
-        work: Given its share of the items and a function that reports, does them.
+        items: What there is to do, in order.
+        work: Given an item and a function that reports, does it.
         receive: Called here with whatever is reported.
         num_workers: Number of processes.
 
@@ -45,49 +55,52 @@ def spread(
         AdaGPRError: What a process raised, or that one was ended from outside.
     """
     if num_workers < 2 or len(items) < 2 or "fork" not in multiprocessing.get_all_start_methods():
-        work(items, receive)
+        for item in items:
+            work(item, receive)
         return
     context = multiprocessing.get_context("fork")
+    waiting = list(range(len(items)))
     workers: dict[Connection, BaseProcess] = {}
     try:
-        for number in range(min(num_workers, len(items))):
-            reader, writer = context.Pipe(duplex=False)
-            process = context.Process(target=_run, args=(work, items[number::num_workers], writer, os.getpid()))
+        for _ in range(min(num_workers, len(items))):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_run, args=(work, items, theirs, os.getpid()))
             process.start()
-            writer.close()
-            workers[reader] = process
-        open_readers = list(workers)
-        while open_readers:
-            ready = wait(open_readers)
-            for reader in [item for item in open_readers if item in ready]:
-                _receive(reader, workers[reader], receive, open_readers)
+            theirs.close()
+            workers[ours] = process
+            ours.send(waiting.pop(0))
+        busy = list(workers)
+        while busy:
+            ready = wait(busy)
+            for connection in [item for item in busy if item in ready]:
+                message = _receive(connection)
+                if message is not _DONE:
+                    receive(message)
+                elif waiting:
+                    connection.send(waiting.pop(0))
+                else:
+                    busy.remove(connection)
     finally:
-        for reader, worker in workers.items():
+        for connection, worker in workers.items():
             worker.terminate()
             worker.join()
-            reader.close()
+            connection.close()
 
 
-def _receive(
-    reader: Connection, process: BaseProcess, receive: Callable[[Any], None], open_readers: list[Connection]
-) -> None:
+def _receive(connection: Connection) -> Any:
     try:
-        message = reader.recv()
+        message = connection.recv()
     except EOFError:
         raise AdaGPRError(
             "A process of this command was ended from outside. The same command goes on from the last checkpoint."
         ) from None
-    if message is None:
-        open_readers.remove(reader)
-        process.join()
-    elif isinstance(message, AdaGPRError | OSError | MemoryError):
+    if isinstance(message, AdaGPRError | OSError | MemoryError):
         raise message
-    else:
-        receive(message)
+    return message
 
 
 def _run(
-    work: Callable[[Sequence[T], Callable[[Any], None]], None], items: Sequence[T], writer: Connection, parent: int
+    work: Callable[[T, Callable[[Any], None]], None], items: Sequence[T], connection: Connection, parent: int
 ) -> None:
     torch.set_num_threads(1)
     # The parent ends this process when it is interrupted itself; if it is killed, the kernel does.
@@ -97,7 +110,8 @@ def _run(
     if os.getppid() != parent:
         return
     try:
-        work(items, writer.send)
-        writer.send(None)
+        while True:
+            work(items[connection.recv()], connection.send)
+            connection.send(_DONE)
     except (AdaGPRError, OSError, MemoryError) as error:
-        writer.send(error)
+        connection.send(error)
