@@ -1,6 +1,6 @@
 """Accuracy by depth on Cora's public split, GCN against AdaGPR, ours and printed: one figure and one table.
 
-python benchmarks/run_catalogue.py table2_gcn_cora table2_adagpr_cora
+adagpr reproduce table2 --only table2_gcn_cora --only table2_adagpr_cora --out results --runs runs/catalogue
 python benchmarks/depth_figure.py             # writes docs/depth.svg
 python benchmarks/depth_figure.py --table     # prints the table for docs/models.md
 """

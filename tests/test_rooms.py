@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "adagpr"
 
 ROWS = [
     ["errors"],
-    ["arguments", "graph", "files", "seeding"],
+    ["arguments", "graph", "files", "seeding", "statistics"],
     ["ops"],
     ["nn", "data", "metrics", "scale"],
     ["training"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["AdaGPRError", "InputError", "StorageError", "unknown_name"]
+__all__ = ["AdaGPRError", "BusyError", "InputError", "StorageError", "unknown_name"]
 
 
 class AdaGPRError(Exception):
@@ -14,6 +14,10 @@ class AdaGPRError(Exception):
 
 class InputError(AdaGPRError, ValueError):
     """What the caller gave cannot be used. The command line ends with exit code 2."""
+
+
+class BusyError(InputError):
+    """Another process is at work in the same folder."""
 
 
 class StorageError(AdaGPRError, OSError):

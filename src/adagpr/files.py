@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from adagpr.errors import InputError, StorageError
+from adagpr.errors import BusyError, InputError, StorageError
 
 __all__ = [
     "cache_folder",
@@ -91,9 +91,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise InputError(
-                f"Another process is working in {folder}. Wait for it or choose another folder."
-            ) from error
+            raise BusyError(f"Another process is working in {folder}. Wait for it or choose another folder.") from error
         for leftover in [*folder.rglob(".*.tmp"), *folder.glob(".probe.*")]:
             leftover.unlink(missing_ok=True)
         yield

@@ -6,9 +6,8 @@ import pytest
 
 from adagpr.data import catalogue as datasets
 from adagpr.errors import InputError
-from adagpr.experiments import Experiment, catalogue, experiment, run_cell
+from adagpr.experiments import Experiment, catalogue, experiment
 from adagpr.experiments.catalogue import _read
-from adagpr.files import read_json
 from adagpr.nn import build
 
 ROWS = list(catalogue().values())
@@ -75,19 +74,12 @@ def test_unknown_rows_and_keys_are_refused(tmp_path: Path) -> None:
         _read(tmp_path / "row.toml")
 
 
-def test_a_cell_is_run_once_and_its_record_is_kept(tmp_path: Path, benchmark_root: Path) -> None:
-    row = experiment("table3_adagpr_texas").model_copy(update={"training": {"max_epochs": 2}})
-    (cell,) = row.cells()
-    first = run_cell(row, cell, tmp_path / "runs", tmp_path / "records")
-    assert first["num_runs"] == 10
-    assert first == read_json(tmp_path / "records" / "table3_adagpr_texas-4.json")
-    seen: list[int] = []
-
-    def watch(number: int, count: int) -> None:
-        seen.append(number)
-
-    assert run_cell(row, cell, tmp_path / "gone", tmp_path / "records", on_epoch=watch) == first  # type: ignore[arg-type]
-    assert seen == []
-    assert not (tmp_path / "gone").exists()
-    changed = row.model_copy(update={"training": {"max_epochs": 3}})
-    assert run_cell(changed, changed.cells()[0], tmp_path / "runs", tmp_path / "records")["runs"] != first["runs"]
+def test_printed_coefficients_are_weights_of_as_many_layers_and_hops() -> None:
+    rows = [row for row in ROWS if row.coefficients]
+    assert {row.data.name for row in rows} == {"cora", "citeseer", "cornell", "chameleon", "texas"}
+    for row in rows:
+        for depth, layers in row.coefficients.items():
+            options = next(cell.options for cell in row.cells() if str(cell.layers) == depth)
+            assert [len(layer) for layer in layers] == [options["num_coeffs"]] * options["num_layers"]
+            # Printed with three digits, and not always to a sum of 1.
+            assert all(sum(layer) == pytest.approx(1.0, abs=0.012) for layer in layers)

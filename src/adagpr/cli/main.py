@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-from adagpr.cli import bench, data, models, train
+from adagpr.cli import bench, compare, data, models, reproduce, train
 from adagpr.errors import AdaGPRError, InputError
 
 __all__ = ["app", "main"]
@@ -22,6 +22,8 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("models")(models.models)
+app.command("compare")(compare.compare)
+app.command("reproduce")(reproduce.reproduce)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
 

@@ -1,6 +1,20 @@
-"""The paper's tables as data, and their runner."""
+"""The paper's tables and figures as data, their runner, and two models compared."""
 
 from adagpr.experiments.catalogue import Cell, Experiment, catalogue, experiment
-from adagpr.experiments.runner import run_cell
+from adagpr.experiments.comparison import Comparison, compare
+from adagpr.experiments.plan import TARGETS, Task, tasks
+from adagpr.experiments.runner import Folders, run_tasks
 
-__all__ = ["Cell", "Experiment", "catalogue", "experiment", "run_cell"]
+__all__ = [
+    "TARGETS",
+    "Cell",
+    "Comparison",
+    "Experiment",
+    "Folders",
+    "Task",
+    "catalogue",
+    "compare",
+    "experiment",
+    "run_tasks",
+    "tasks",
+]

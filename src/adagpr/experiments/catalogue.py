@@ -11,8 +11,10 @@ One TOML file is one row of a table for one data set::
     [data]                        # arguments of adagpr.load
     [model]                       # name and arguments
     [training]                    # fields of TrainingConfig
-    [published]                   # accuracy in percent by printed layers; "any" where none are printed
-    "2" = 82.8
+    [published]                   # accuracy in percent by layers; "any" where none are printed
+    "2" = 82.8                    # or "OOM", or "unprinted": run for a figure or a claim that prints no number
+    [coefficients]                # what the paper prints of the learned coefficients, by layers
+    "2" = [[1, 0], [0.8, 0.2]]
     [at.2]                        # options of one printed depth, before those of the whole row
 """
 
@@ -32,6 +34,7 @@ from adagpr.training import TrainingConfig
 
 __all__ = ["Cell", "Experiment", "catalogue", "experiment"]
 
+Published = float | Literal["OOM", "unprinted"]
 _FOLDER = Path(__file__).parent / "catalogue"
 
 
@@ -47,14 +50,14 @@ class Cell(BaseModel):
 
     Attributes:
         layers: The depth as printed, none where the table prints none.
-        published: Accuracy in percent, or ``"OOM"``.
+        published: Accuracy in percent, ``"OOM"``, or ``"unprinted"``.
         options: What `adagpr.fit` takes, depth included.
     """
 
     model_config = ConfigDict(frozen=True)
 
     layers: int | None
-    published: float | Literal["OOM"]
+    published: Published
     options: dict[str, Any]
 
 
@@ -64,7 +67,7 @@ class Experiment(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
-    table: int
+    table: int | Literal["ablation", "hop0"]
     method: str
     settings_from: str
     notes: list[str] = Field(default_factory=list)
@@ -72,7 +75,8 @@ class Experiment(BaseModel):
     data: _Data
     model: dict[str, Any]
     training: dict[str, Any]
-    published: dict[str, float | Literal["OOM"]]
+    published: dict[str, Published]
+    coefficients: dict[str, list[list[float]]] = Field(default_factory=dict)
     at: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
     def cells(self) -> list[Cell]:
@@ -108,7 +112,7 @@ def _read(path: Path) -> Experiment:
         for key in keys:
             if key not in allowed:
                 raise InputError(f"{path.name}: {unknown_name('key of the model', key, allowed)}")
-    for depth in found.at:
+    for depth in (*found.at, *found.coefficients):
         if depth not in found.published:
             raise InputError(f"{path.name}: {unknown_name('depth', depth, found.published)}")
     check(path.name, TrainingConfig, found.training)

@@ -1,65 +1,232 @@
-"""Runs cells of the catalogue, only what is missing, and keeps a small record of each.
+"""Runs tasks of the catalogue, only what is missing, in processes, and keeps a small record of each.
 
-A run lives in a folder named by the hash of its resolved configuration, so that equal runs of different rows are one.
-The record of a cell is written last: where it stands and was made of the same configurations, nothing is run.
+A run lives in a folder named by the hash of its resolved configuration, so that equal runs of different rows are one,
+and two commands in the same folder share them: a run that another process holds is left to it and read afterwards. All
+runs compute with one thread, so that their bits do not depend on how many processes there are. The record of a task is
+written when its last run ends; where one stands, the runs in it are not repeated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 from adagpr.data import load
-from adagpr.experiments.catalogue import Cell, Experiment
+from adagpr.errors import AdaGPRError, BusyError
+from adagpr.experiments.plan import Task
 from adagpr.files import make_folder, read_json, write_json
-from adagpr.training import Run, fit
-from adagpr.training.config import config_digest, resolve
-from adagpr.training.fitting import OnEpoch
+from adagpr.graph import Graph, Split
+from adagpr.training import Run
+from adagpr.training.config import config_digest, describe_data, resolve
+from adagpr.training.several import Job, fit_group, group_size
+from adagpr.training.workers import spread
 
-__all__ = ["record_path", "run_cell"]
+__all__ = ["STATES", "Folders", "Progress", "read_record", "run_tasks", "state_of"]
+
+# Seconds until a run that another process held is looked at again.
+_WAIT = 2.0
+
+STATES = ("done", "part", "missing", "failed")
+
+# Called with a task, how many of its runs are there, and how many it has.
+Progress = Callable[[Task, int, int], None]
 
 
-def record_path(records: Path, row: Experiment, cell: Cell) -> Path:
-    """Where the record of a cell is kept."""
-    return records / f"{row.name}{'' if cell.layers is None else f'-{cell.layers}'}.json"
+@dataclass(frozen=True)
+class Folders:
+    """Where runs and records are kept.
+
+    Attributes:
+        runs: One folder a run, with its model and history.
+        records: One file a task, small enough to be committed; below it ``failed/`` says why a task has none.
+    """
+
+    runs: Path
+    records: Path
+
+    def record(self, task: Task) -> Path:
+        """The file of a task's record."""
+        return self.records / f"{task.name}.json"
+
+    def failure(self, task: Task) -> Path:
+        """The file that says why a task failed."""
+        return self.records / "failed" / f"{task.name}.json"
 
 
-def run_cell(
-    row: Experiment,
-    cell: Cell,
-    runs: Path,
-    records: Path,
-    seeds: Sequence[int] = (0,),
-    on_epoch: Callable[[int, int], OnEpoch] | None = None,
-) -> dict[str, Any]:
-    """Runs one printed number on all its splits and seeds, and returns its record.
+def read_record(folders: Folders, task: Task) -> dict[str, Any] | None:
+    """The record of a task, where there is one that was made with the same settings."""
+    path = folders.record(task)
+    record: dict[str, Any] | None = read_json(path) if path.exists() else None
+    return record if record is not None and record["options"] == task.cell.options else None
+
+
+def state_of(folders: Folders, task: Task) -> str:
+    """Where a task stands, one of `STATES`; ``"part"`` where its record has fewer seeds than asked for."""
+    record = read_record(folders, task)
+    if record is not None and set(task.seeds) <= {run["seed"] for run in record["runs"]}:
+        return "done"
+    if folders.failure(task).exists():
+        return "failed"
+    return "missing" if record is None else "part"
+
+
+def run_tasks(
+    tasks: Sequence[Task], folders: Folders, num_workers: int = 1, on_progress: Progress | None = None
+) -> list[dict[str, Any]]:
+    """Runs what is missing of the tasks and returns their records; one that failed has none.
 
     Args:
-        row: The row of the catalogue.
-        cell: One of its printed numbers.
-        runs: Folder of the runs; what is there is used, what is interrupted goes on.
-        records: Folder of the records.
-        seeds: Seeds, each on every split.
-        on_epoch: Given the number of a run and how many there are, returns what `fit` calls after each epoch.
+        tasks: What to run, in this order.
+        folders: Where runs and records are kept; what is there is used, what is interrupted goes on.
+        num_workers: Number of processes.
+        on_progress: Called when a task is looked at and whenever a run of it ends.
     """
-    graph, splits = load(row.data.name, row.data.split)
-    model = str(row.model["name"])
-    jobs = [(split, {**cell.options, "seed": seed}) for split in splits for seed in seeds]
-    hashes = [config_digest(resolve(graph, split, model, options)[1]) for split, options in jobs]
-    path = record_path(records, row, cell)
-    if path.exists():
-        stored: dict[str, Any] = read_json(path)
-        if [item["config"] for item in stored["runs"]] == hashes:
-            return stored
-    finished = []
-    for number, ((split, options), name) in enumerate(zip(jobs, hashes, strict=True)):
-        report = None if on_epoch is None else on_epoch(number, len(jobs))
-        run = fit(graph, split, model, out=runs / name, on_epoch=report, **options)
-        finished.append({"config": name, **_row(run)})
-    accuracies = [item["test_acc"] for item in finished]
-    record = {
+    make_folder(folders.records)
+    boards = [_Board(task, folders, on_progress) for task in tasks]
+    waiting = [(number, group) for number, board in enumerate(boards) for group in board.groups()]
+    while waiting:
+        busy: list[tuple[int, Sequence[Job]]] = []
+
+        def work(item: tuple[int, Sequence[Job]], report: Callable[[Any], None]) -> None:
+            number, group = item
+            for name, *content in boards[number].fit(group):
+                report((number, name, *content))
+
+        def receive(message: tuple[Any, ...]) -> None:
+            number, name, *content = message
+            if name == "busy":
+                busy.append((number, content))  # noqa: B023 - used within this round only
+            else:
+                boards[number].add(name, *content)
+
+        spread(waiting, work, receive, num_workers)
+        waiting = busy
+        if busy:
+            time.sleep(_WAIT)
+    return [record for board in boards if (record := board.finish()) is not None]
+
+
+class _Board:
+    """A task in progress: which of its runs there are, and which are still to do."""
+
+    def __init__(self, task: Task, folders: Folders, on_progress: Progress | None) -> None:
+        self.task, self._folders, self._on_progress = task, folders, on_progress
+        graph, splits = _load(task.row.data.name, task.row.data.split)
+        self.model = str(task.row.model["name"])
+        self.options = {**task.cell.options, "num_threads": 1}
+        self._names = _names(graph, splits, self.model, self.options, task.seeds)
+        pairs = [(split, seed) for split in splits for seed in task.seeds]
+        self._jobs = [
+            Job(number, *pair, folders.runs / name)
+            for number, (pair, name) in enumerate(zip(pairs, self._names, strict=True))
+        ]
+        stored = read_record(folders, task) or {"runs": []}
+        known = {run["config"]: run for run in stored["runs"]}
+        self.rows: dict[int, dict[str, Any]] = {
+            number: known[name]
+            for number, name in enumerate(self._names)
+            if name in known and self._is_enough(known[name])
+        }
+        self.failures: list[str] = []
+        self._tell()
+
+    def _is_enough(self, row: Mapping[str, Any]) -> bool:
+        return "coefficients" in row or not self._prints_coefficients
+
+    @property
+    def _prints_coefficients(self) -> bool:
+        return str(self.task.cell.layers) in self.task.row.coefficients
+
+    def groups(self) -> list[Sequence[Job]]:
+        """What is to do, by what trains together."""
+        missing = [job for job in self._jobs if job.number not in self.rows]
+        size = group_size(_load(self.task.row.data.name, self.task.row.data.split)[0], self.model, self.options)
+        return [missing[start : start + size] for start in range(0, len(missing), size)]
+
+    def fit(self, group: Sequence[Job]) -> list[tuple[Any, ...]]:
+        """Fits runs in this process; what became of each, as `add` takes it, or ``("busy", job)``."""
+        graph, _ = _load(self.task.row.data.name, self.task.row.data.split)
+        try:
+            runs = fit_group(graph, self.model, group, self.options, lambda message: None)
+        except BusyError:
+            if len(group) == 1:
+                return [("busy", group[0])]
+            return [outcome for job in group for outcome in self.fit([job])]
+        except AdaGPRError as error:
+            return [("failed", str(error))]
+        return [("done", job.number, self._row(job, run)) for job, run in zip(group, runs, strict=True)]
+
+    def _row(self, job: Job, run: Run) -> dict[str, Any]:
+        row = {
+            "config": self._names[job.number],
+            "split": run.record["data"]["split"],
+            "seed": job.seed,
+            "test_acc": round(run.test_acc, 4),
+            "val_acc": round(run.val_acc, 4),
+            "best_epoch": run.best_epoch,
+            "num_epochs": run.record["result"]["num_epochs"],
+            "seconds": run.record["machine"]["seconds"],
+        }
+        if self._prints_coefficients:
+            row["coefficients"] = [[round(value, 4) for value in layer] for layer in run.record["coefficients"]]
+        return row
+
+    def add(self, outcome: str, *content: Any) -> None:
+        """Enters what became of runs; with the last one the record is written."""
+        if outcome == "failed":
+            self.failures += content
+        else:
+            number, row = content
+            self.rows[number] = row
+            self._tell()
+        if len(self.rows) == len(self._jobs):
+            self.finish()
+
+    def finish(self) -> dict[str, Any] | None:
+        """Writes and returns the record, or says why there is none."""
+        failure = self._folders.failure(self.task)
+        if len(self.rows) < len(self._jobs):
+            make_folder(failure.parent)
+            write_json(failure, {"task": self.task.name, "failed": self.failures})
+            return None
+        record = _record(self.task, [self.rows[job.number] for job in self._jobs])
+        path = self._folders.record(self.task)
+        if not path.exists() or read_json(path) != record:
+            write_json(path, record)
+        failure.unlink(missing_ok=True)
+        return record
+
+    def _tell(self) -> None:
+        if self._on_progress is not None:
+            self._on_progress(self.task, len(self.rows), len(self._jobs))
+
+
+@cache
+def _load(name: str, split: str) -> tuple[Graph, list[Split]]:
+    return load(name, split)
+
+
+def _names(
+    graph: Graph, splits: Sequence[Split], model: str, options: dict[str, Any], seeds: Sequence[int]
+) -> list[str]:
+    """The hash of each run's configuration, split by split, within it seed by seed."""
+    _, plain = resolve(graph, splits[0], model, options)
+    return [
+        config_digest({**plain, "data": describe_data(graph, split), "training": {**plain["training"], "seed": seed}})
+        for split in splits
+        for seed in seeds
+    ]
+
+
+def _record(task: Task, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    row, cell = task.row, task.cell
+    accuracies = [run["test_acc"] for run in runs]
+    return {
         "table": row.table,
         "method": row.method,
         "dataset": row.data.name,
@@ -68,26 +235,10 @@ def run_cell(
         "published": cell.published,
         "test_acc": round(100 * fmean(accuracies), 2),
         "test_acc_std": round(100 * stdev(accuracies), 2) if len(accuracies) > 1 else 0.0,
-        "val_acc": round(100 * fmean(item["val_acc"] for item in finished), 2),
-        "num_runs": len(finished),
-        "model": model,
+        "val_acc": round(100 * fmean(run["val_acc"] for run in runs), 2),
+        "num_runs": len(runs),
+        "model": str(row.model["name"]),
         "options": cell.options,
         "settings_from": row.settings_from,
-        "runs": finished,
-    }
-    make_folder(records)
-    write_json(path, record)
-    return record
-
-
-def _row(run: Run) -> dict[str, Any]:
-    result = run.record["result"]
-    return {
-        "split": run.record["data"]["split"],
-        "seed": run.record["config"]["training"]["seed"],
-        "test_acc": round(run.test_acc, 4),
-        "val_acc": round(run.val_acc, 4),
-        "best_epoch": run.best_epoch,
-        "num_epochs": result["num_epochs"],
-        "seconds": run.record["machine"]["seconds"],
+        "runs": runs,
     }

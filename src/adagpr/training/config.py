@@ -18,7 +18,15 @@ from adagpr.nn import AdaGPR, build, model_options
 from adagpr.ops import Direction
 from adagpr.training.machine import num_cores
 
-__all__ = ["TrainingConfig", "choose_num_threads", "config_digest", "differences", "read_config", "resolve"]
+__all__ = [
+    "TrainingConfig",
+    "choose_num_threads",
+    "config_digest",
+    "describe_data",
+    "differences",
+    "read_config",
+    "resolve",
+]
 
 # With fewer multiplications a product for each thread, another one costs more than it brings.
 _WORK_PER_THREAD = 5_000_000
@@ -112,7 +120,7 @@ def resolve(
         training = training.model_copy(update={"num_threads": choose_num_threads(graph, width)})
     own = {key: value for key, value in built.arguments.items() if key not in sizes}
     plain = {
-        "data": _describe(graph, split),
+        "data": describe_data(graph, split),
         "model": {"name": model, **own},
         "training": training.model_dump(),
     }
@@ -166,7 +174,8 @@ def choose_num_threads(graph: Graph, width: int) -> int:
     return max(1, min(num_cores(), work // _WORK_PER_THREAD))
 
 
-def _describe(graph: Graph, split: Split) -> dict[str, Any]:
+def describe_data(graph: Graph, split: Split) -> dict[str, Any]:
+    """The ``data`` part of a configuration: names, and sums of the graph and of the split."""
     hasher = hashlib.sha256()
     for part in (split.train, split.val, split.test):
         hasher.update(f"{len(part)}:".encode() + part.numpy().tobytes())

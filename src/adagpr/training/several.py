@@ -21,7 +21,7 @@ from adagpr.training.run import Run
 from adagpr.training.together import train_together
 from adagpr.training.workers import spread
 
-__all__ = ["Job", "fit_all", "run_folders", "summarise", "without_graph"]
+__all__ = ["Job", "fit_all", "fit_group", "group_size", "run_folders", "summarise", "without_graph"]
 
 
 def run_folders(out: Path | None, splits: Sequence[Split], seeds: Sequence[int]) -> list[Path | None]:
@@ -94,12 +94,12 @@ def fit_all(
             on_end(number)
 
     workers = (num_workers or num_cores()) if out is not None and configs[0].num_threads == 1 else 1
-    groups = _groups(jobs, _group_size(graph, model, jobs[0], options), workers)
+    groups = _groups(jobs, group_size(graph, model, options), workers)
     if out is None:
-        return [run for group in groups for run in _fit_group(graph, model, group, options, receive)]
+        return [run for group in groups for run in fit_group(graph, model, group, options, receive)]
 
     def work(group: Sequence[Job], report: Callable[[Any], None]) -> None:
-        _fit_group(graph, model, group, options, report)
+        fit_group(graph, model, group, options, report)
 
     spread(groups, work, receive, workers)
     return [fit(graph, job.split, model, seed=job.seed, out=job.folder, **options) for job in jobs]
@@ -111,10 +111,18 @@ def _groups(jobs: Sequence[Job], most: int, num_workers: int) -> list[Sequence[J
     return [jobs[start : start + size] for start in range(0, len(jobs), size)]
 
 
-def _fit_group(
+def fit_group(
     graph: Graph, model: str, jobs: Sequence[Job], options: dict[str, Any], report: Callable[[Any], None]
 ) -> list[Run]:
-    """Fits the jobs side by side in this process."""
+    """Fits jobs of one model on one graph side by side in this process.
+
+    Args:
+        graph: The graph that all share.
+        model: Name of the model.
+        jobs: At most `group_size` of them.
+        options: Passed on to `fit`.
+        report: Called with a job's number and its measurements after each epoch, and with the number alone at its end.
+    """
     runs: dict[int, Run] = {}
     with ExitStack() as stack:
         sessions: dict[int, Session] = {}
@@ -148,13 +156,12 @@ def _fit_sessions(sessions: dict[int, Session], runs: dict[int, Run], report: Ca
         end(0)
 
 
-def _group_size(graph: Graph, model: str, job: Job, options: dict[str, Any]) -> int:
+def group_size(graph: Graph, model: str, options: dict[str, Any]) -> int:
     """How many runs train together: several where a hidden matrix is small and the model can share its steps."""
-    config, plain = resolve(graph, job.split, model, {**options, "seed": job.seed})
-    arguments = {key: value for key, value in plain["model"].items() if key != "name"}
+    arguments = {**model_options(model), **{key: options[key] for key in model_options(model) if key in options}}
     built = build(model, {"in_channels": graph.num_features, "out_channels": graph.num_classes, **arguments})
     small = graph.num_nodes * arguments.get("hidden_channels", 1) <= _SMALL
-    return _MOST if small and config.device == "cpu" and Replicas.can_hold(built) else 1
+    return _MOST if small and options.get("device", "cpu") == "cpu" and Replicas.can_hold(built) else 1
 
 
 def without_graph(model: str, options: dict[str, Any]) -> dict[str, Any]:

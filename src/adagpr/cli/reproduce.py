@@ -1,0 +1,147 @@
+"""``adagpr reproduce``: the paper's tables and figures, run where they are missing, beside what was printed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from adagpr.experiments.plan import Task
+    from adagpr.experiments.runner import Folders
+
+__all__ = ["reproduce"]
+
+
+def reproduce(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TARGET]...",
+            help="table1, table2, table3, coefficients, evolution, ablation. Default: all of them.",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Rows by name or part of it, such as adagpr, texas or table2_gcn_cora:2,4; repeatable."),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Seeds for each split. Default: 3 on public splits, 1 on ten splits.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes. Default: one for each core.")] = None,
+    status: Annotated[
+        bool, typer.Option("--status", help="Show what is done, missing or failed; run nothing.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder of tables, figures and records.")] = Path("reproduction"),
+    runs: Annotated[Path | None, typer.Option(help="Folder of the runs. Default: runs/ in that folder.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
+) -> None:
+    """Reproduce the paper; repeat the same command to go on after an interruption.
+
+    For example: adagpr reproduce table3 --only adagpr, adagpr reproduce --status
+    """
+    from rich.console import Console
+
+    from adagpr.experiments.plan import TARGETS, tasks
+    from adagpr.experiments.reproduce import report
+    from adagpr.experiments.runner import Folders
+
+    folders = Folders(runs or out / "runs", out / "catalogue")
+    asked = targets or list(TARGETS)
+    planned = {target: tasks(target, only or (), seeds) for target in asked}
+    # A row of two targets is run once.
+    distinct = {(task.name, task.seeds): task for group in planned.values() for task in group}
+    notes = Console(stderr=True, highlight=False)
+    if status:
+        _status(planned, folders, as_json)
+        return
+    failed = _run(list(distinct.values()), folders, jobs, notes)
+    plain = []
+    for target in asked:
+        made = report(target, planned[target], folders, out)
+        plain += made.plain
+        if not as_json:
+            _show(made.text, target)
+            notes.print(f"Written: {', '.join(str(path) for path in made.files)}", style="dim")
+    if as_json:
+        typer.echo(json.dumps(plain, indent=2))
+    for name, sentence in failed.items():
+        notes.print(f"Failed: {name}: {sentence}")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _run(distinct: list[Task], folders: Folders, jobs: int | None, notes: Console) -> dict[str, str]:
+    """Runs what is missing with a progress bar; why tasks failed, by their names."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from adagpr.experiments.runner import run_tasks
+    from adagpr.files import read_json
+    from adagpr.training.machine import num_cores
+
+    work = {task.name: _work(task) for task in distinct}
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[runs]}"))
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=notes, transient=True) as bar:
+        shown = bar.add_task("reading", total=sum(work.values()), runs="")
+        done: dict[str, tuple[int, int]] = {}
+
+        def on_progress(task: Task, complete: int, total: int) -> None:
+            done[task.name] = (complete, total)
+            counts = [sum(numbers) for numbers in zip(*done.values(), strict=True)]
+            spent = sum(work[name] * have / count for name, (have, count) in done.items())
+            bar.update(shown, completed=spent, description=task.name, runs=f"{counts[0]} of {counts[1]} runs")
+
+        run_tasks(distinct, folders, jobs or num_cores(), on_progress)
+    failures = [folders.failure(task) for task in distinct if folders.failure(task).exists()]
+    return {path.stem: " ".join(dict.fromkeys(read_json(path)["failed"])) for path in failures}
+
+
+def _work(task: Task) -> float:
+    """How much work a task is, so that the remaining time is not counted in runs of unequal length."""
+    from adagpr.data import catalogue
+
+    counts, options = catalogue()[task.row.data.name].counts, task.cell.options
+    hops = options.get("num_coeffs", 2)
+    width, depth = options.get("hidden_channels", 64), options.get("num_layers", 2)
+    a_layer = width * ((max(hops) if isinstance(hops, list) else hops) * counts.entries + counts.nodes * width)
+    num_splits = 1 if task.row.data.split == "public" else 10
+    return float(len(task.seeds) * num_splits * (depth * a_layer + 1e6))
+
+
+def _status(planned: dict[str, list[Task]], folders: Folders, as_json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from adagpr.experiments.runner import STATES, state_of
+
+    states = {target: {task.name: state_of(folders, task) for task in group} for target, group in planned.items()}
+    if as_json:
+        typer.echo(json.dumps(states, indent=2))
+        return
+    shown = Table(box=None, pad_edge=False)
+    for heading in ("target", *STATES):
+        shown.add_column(heading, justify="left" if heading == "target" else "right")
+    for target, found in states.items():
+        shown.add_row(target, *(str(list(found.values()).count(kind)) for kind in STATES))
+    console = Console(highlight=False)
+    console.print(shown)
+    for kind in ("part", "failed", "missing"):
+        names = sorted({name for found in states.values() for name, state in found.items() if state == kind})
+        if names:
+            console.print(f"\n{kind}: {', '.join(names)}", soft_wrap=True)
+
+
+def _show(text: str, target: str) -> None:
+    """Tables as tables on a terminal, as Markdown elsewhere."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(Markdown(f"# {target}\n\n{text}"))
+    else:
+        typer.echo(text)

@@ -1,0 +1,181 @@
+"""``adagpr tune``: search the options of a model, then test what was found."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from adagpr.cli.request import read_request
+from adagpr.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from adagpr.tuning import Standing
+
+__all__ = ["tune"]
+
+
+def tune(
+    dataset: Annotated[str, typer.Argument(help="A data set (see: adagpr data ls) or an .npz file.")],
+    out: Annotated[Path, typer.Option(help="Folder of the study.")],
+    model: Annotated[str, typer.Option(help="Name of the model.")] = "adagpr",
+    space: Annotated[
+        str | None,
+        typer.Option(help="A search space by name, or a .toml file. Default: the paper's for this set, else general."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Fix an option instead of searching it; repeatable."),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="As for train: public, geom-gcn (all ten), random/7. Default: the set's own.")
+    ] = None,
+    splits: Annotated[
+        str, typer.Option(help="Which of several splits trials train on: 0, or 0,3,5, or all. All are tested.")
+    ] = "0",
+    trials: Annotated[int, typer.Option(min=1, help="Trials, pruned ones included.")] = 40,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one for each core.")] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|URL",
+            help="Journal file, or postgresql://USER@HOST/DATABASE for several machines (password in PGPASSWORD or "
+            "~/.pgpass). Default: a journal in the folder.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the search and of every training.")] = 0,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Folder of the data files. Default: $ADAGPR_DATA or a cache.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
+) -> None:
+    """Search the configuration with the lowest validation loss; the test nodes are asked once, afterwards.
+
+    Repeat the same command to go on after an interruption, with more --trials to add some.
+    For example: adagpr tune texas --trials 40 --jobs 2 --out runs/tune-texas
+    """
+    request = read_request(None, settings or [])
+    tune_on = _positions(splits)
+    from adagpr import tuning
+    from adagpr.data import load
+    from adagpr.tuning.storage import shown
+
+    graph, found = load(dataset, split, data_root=data_root, **request.data)
+    kind = found[0].name.partition("/")[0]
+    chosen = tuning.read_space(space) if space else tuning.choose_space(dataset, kind, model)
+    with _progress_bar() as on_change:
+        record = tuning.tune(
+            graph,
+            found,
+            model,
+            out=out,
+            space=chosen.for_model(model).with_settings(request.options),
+            tune_on=tune_on,
+            num_trials=trials,
+            num_workers=jobs,
+            storage=storage,
+            seed=seed,
+            on_change=on_change,
+            command=shlex.join(["adagpr", *(shown(word) for word in sys.argv[1:])]),
+        )
+    if as_json:
+        typer.echo(json.dumps({"folder": str(out), **record}, indent=2))
+    else:
+        _show(record, out)
+
+
+def _positions(text: str) -> list[int] | None:
+    """The numbers of ``0,3,5``; none for ``all``."""
+    if text == "all":
+        return None
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdigit() for word in words):
+        raise InputError(f"--splits takes numbers such as 0,3,5, or all; got '{text}'.")
+    return [int(word) for word in words]
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Callable[[Standing], None]]:
+    """A bar on a terminal's standard error; elsewhere silence."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("trials, {task.fields[note]}"),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    try:
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+            task = progress.add_task("searching", total=None, note="starting")
+
+            def update(standing: Standing) -> None:
+                best = "none complete yet" if standing.best_value is None else f"lowest loss {standing.best_value:.4f}"
+                is_over = standing.num_done >= standing.num_trials
+                progress.update(
+                    task,
+                    total=standing.num_trials,
+                    completed=standing.num_done,
+                    note=best,
+                    description="testing" if is_over else "searching",
+                )
+
+            yield update
+    except KeyboardInterrupt:
+        sys.stderr.write("Stopped. The same command goes on; trials that were running are taken up again.\n")
+        raise typer.Exit(130) from None
+
+
+def _show(record: dict[str, Any], folder: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    study, best, test = record["study"], record["best"], record["test"]
+    states = [trial["state"] for trial in record["trials"]]
+    console.print(
+        f"{study['data']['name']}, {study['model']}: {states.count('complete')} trials complete, "
+        f"{states.count('pruned')} pruned, on {', '.join(study['tuned_on'])}",
+        markup=False,
+    )
+    console.print(f"lowest validation loss {best['value']:.4f} in trial {best['number']}\n")
+    table = Table(box=None, pad_edge=False)
+    for heading in ("parameter", "best", "importance"):
+        table.add_column(heading, justify="left" if heading == "parameter" else "right")
+    importance = record["importance"]
+    for name in sorted(best["params"], key=lambda key: -importance.get(key, 0.0)):
+        value = best["params"][name]
+        share = f"{100 * importance[name]:.0f} %" if name in importance else ""
+        table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value), share)
+    console.print(table, "")
+    for sentence in _sentences(test):
+        console.print(sentence, soft_wrap=True, markup=False)
+    console.print(f"\nconfiguration  {folder / 'best.toml'}", soft_wrap=True, markup=False)
+    console.print(f"page           {folder / 'index.html'}", soft_wrap=True, markup=False)
+
+
+def _sentences(test: dict[str, Any]) -> list[str]:
+    """What was measured on the test nodes, and how far that is clean."""
+    found = []
+    clean = [run for run in test["runs"] if run["num_test_seen"] == 0]
+    if clean:
+        names = ", ".join(run["split"] for run in clean)
+        found.append(f"test accuracy {100 * test['unseen_test_acc']:.1f} % on {names}: no trial saw these test labels")
+    if len(clean) < test["num_runs"]:
+        spread = f" +- {100 * test['test_acc_std']:.1f}" if test["num_runs"] > 1 else ""
+        found.append(
+            f"test accuracy {100 * test['test_acc']:.1f} %{spread} over {test['num_runs']} splits: "
+            f"{test['num_runs'] - len(clean)} of them have test nodes that trials learned from or were judged on"
+        )
+    return found

@@ -1,0 +1,247 @@
+"""Two models on the same splits: how far apart they are, and whether chance alone could have done that.
+
+Runs on one split share its nodes, so that several seeds of it are not several independent pairs. Where the two sides
+share several splits, a pair is a split, the mean of its seeds on either side; where they share only one, a pair is a
+seed, and the answer holds for that split alone.
+
+Splits of one graph overlap too. The test treats them as independent, as the field does, and so its p-value is rather
+too small than too large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from adagpr.errors import InputError, unknown_name
+from adagpr.files import read_json
+from adagpr.statistics import bootstrap_interval, interval, paired_test
+from adagpr.training.config import config_digest
+
+__all__ = ["LEVEL", "MEASURES", "Comparison", "Pair", "compare"]
+
+LEVEL = 0.05
+
+# The catalogue keeps four decimals of an accuracy, so that a difference in points may be off by so much.
+_ROUNDING = 0.01
+
+# Each measure, and the key of a record that counts its nodes.
+MEASURES = {"test_acc": "num_test", "val_acc": "num_val"}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The two models side by side.
+
+    Attributes:
+        split: Name of the split.
+        seed: Seed of both runs, where a pair is a seed; none where it is a split.
+        a: The measure of A in per cent.
+        b: The measure of B in per cent.
+        difference: By how many points A is ahead.
+    """
+
+    split: str
+    seed: int | None
+    a: float
+    b: float
+    difference: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found; accuracies are in per cent, differences are A less B in points.
+
+    Attributes:
+        name_a: Name of the first model's folder or file.
+        name_b: Name of the second model's.
+        dataset: The data set of all runs.
+        measure: ``"test_acc"`` or ``"val_acc"``.
+        pairs: One for each split, or for each seed of the only split.
+        mean_a: Mean of A over the pairs.
+        mean_b: Mean of B over the pairs.
+        mean_difference: Mean difference over the pairs.
+        t_interval: Student's 95 % interval of the mean difference.
+        bootstrap_interval: BCa bootstrap 95 % interval of the mean difference.
+        p_value: Of the two-sided sign-flip test that the mean difference is 0.
+        method: Whether all sign patterns were counted or some were drawn.
+        wins: Pairs that A won.
+        ties: Pairs with equal values.
+        losses: Pairs that B won.
+        num_nodes: Nodes that were measured in the smallest split; none where no record says so.
+        node_points: What one of these nodes is worth in points.
+        verdict: ``"A is better"``, ``"B is better"`` or ``"no difference shown"``, by the p-value at level 0.05.
+        remarks: Sentences on what was averaged or left out, and on too few pairs.
+    """
+
+    name_a: str
+    name_b: str
+    dataset: str
+    measure: str
+    pairs: tuple[Pair, ...]
+    mean_a: float
+    mean_b: float
+    mean_difference: float
+    t_interval: tuple[float, float]
+    bootstrap_interval: tuple[float, float]
+    p_value: float
+    method: str
+    wins: int
+    ties: int
+    losses: int
+    num_nodes: int | None
+    node_points: float | None
+    verdict: str
+    remarks: tuple[str, ...]
+
+    def to_plain(self) -> dict[str, Any]:
+        """The comparison as plain data, ready for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """One run: where it was measured, and what came out as a share. A record of the catalogue leaves some unknown."""
+
+    dataset: str
+    split: str
+    seed: int
+    value: float
+    num_nodes: int | None = None
+    data_sums: tuple[str, str] | None = None
+    settings: str = ""
+
+
+def compare(runs_a: Path | str, runs_b: Path | str, measure: str = "test_acc") -> Comparison:
+    """Compares two models on the splits that both were run on.
+
+    Args:
+        runs_a: Folder of a run, folder that holds several runs of one model, or a record of the catalogue.
+        runs_b: The same for the second model.
+        measure: ``"test_acc"``, or ``"val_acc"`` for a choice between models that must not see the test nodes.
+
+    Raises:
+        InputError: A folder or file holds no runs of one model, the data differ, or no runs can be paired.
+    """
+    if measure not in MEASURES:
+        raise unknown_name("measure", measure, MEASURES)
+    path_a, path_b = Path(runs_a), Path(runs_b)
+    a, b = _read(path_a, measure), _read(path_b, measure)
+    _check_same_data(a, b)
+    pairs, remarks = _pair(a, b)
+    differences = [pair.difference for pair in pairs]
+    rounding = _ROUNDING if any(run.num_nodes is None for run in [*a, *b]) else 0.0
+    test = paired_test(differences, tolerance=2 * rounding)
+    wins, losses = (sum(sign * value > rounding for value in differences) for sign in (1, -1))
+    mean_difference = fmean(differences)
+    leader = "A is better" if mean_difference > 0 else "B is better"
+    splits = {pair.split for pair in pairs}
+    num_nodes = min((run.num_nodes for run in [*a, *b] if run.num_nodes and run.split in splits), default=None)
+    same_name = _name(path_a) == _name(path_b)
+    return Comparison(
+        name_a=str(path_a) if same_name else _name(path_a),
+        name_b=str(path_b) if same_name else _name(path_b),
+        dataset=a[0].dataset,
+        measure=measure,
+        pairs=tuple(pairs),
+        mean_a=fmean(pair.a for pair in pairs),
+        mean_b=fmean(pair.b for pair in pairs),
+        mean_difference=mean_difference,
+        t_interval=interval(differences),
+        bootstrap_interval=bootstrap_interval(differences),
+        p_value=test.p_value,
+        method=test.method,
+        wins=wins,
+        ties=len(pairs) - wins - losses,
+        losses=losses,
+        num_nodes=num_nodes,
+        node_points=None if num_nodes is None else 100 / num_nodes,
+        verdict=leader if test.p_value < LEVEL else "no difference shown",
+        remarks=tuple(remarks),
+    )
+
+
+def _name(path: Path) -> str:
+    return path.resolve().name.removesuffix(".json")
+
+
+def _read(path: Path, measure: str) -> list[_Measured]:
+    """The runs of one model, from a run's folder, a folder of runs or a record of the catalogue."""
+    if not path.exists():
+        raise InputError(f"There is no folder or file {path}.")
+    own = path / "record.json"
+    files = [path] if path.is_file() else [own] if own.exists() else sorted(path.glob("*/record.json"))
+    runs: list[_Measured] = []
+    for file in files:
+        record = read_json(file)
+        try:
+            runs += _of_catalogue(record, measure) if path.is_file() else [_of_run(record, measure)]
+        except (KeyError, TypeError, ValueError) as error:
+            kind = "record of the catalogue" if path.is_file() else "record of a run"
+            raise InputError(f"{file} is not a {kind} (at {error}).") from error
+    if not runs:
+        raise InputError(f"{path} holds no complete run: no record.json is in it or one folder below.")
+    if len({(run.split, run.seed) for run in runs}) < len(runs) or len({run.settings for run in runs}) > 1:
+        raise InputError(f"{path} holds runs of more than one model or setting. Name the folder of one of them.")
+    return runs
+
+
+def _of_run(record: dict[str, Any], measure: str) -> _Measured:
+    config, data = record["config"], record["data"]
+    return _Measured(
+        dataset=data["name"],
+        split=data["split"],
+        seed=config["training"]["seed"],
+        value=float(record["result"][measure]),
+        num_nodes=data[MEASURES[measure]],
+        data_sums=(config["data"]["graph_sha256"], config["data"]["split_sha256"]),
+        settings=config_digest({**config, "data": {}, "training": {**config["training"], "seed": 0}}),
+    )
+
+
+def _of_catalogue(record: dict[str, Any], measure: str) -> list[_Measured]:
+    return [_Measured(record["dataset"], run["split"], run["seed"], float(run[measure])) for run in record["runs"]]
+
+
+def _check_same_data(a: Sequence[_Measured], b: Sequence[_Measured]) -> None:
+    names_a, names_b = (", ".join(sorted({run.dataset for run in side})) for side in (a, b))
+    if names_a != names_b or len({run.dataset for run in a}) > 1:
+        raise InputError(f"Only runs on one data set can be compared: A has {names_a}, B has {names_b}.")
+    known: dict[str, tuple[str, str]] = {}
+    for run in [*a, *b]:
+        if run.data_sums is not None and known.setdefault(run.split, run.data_sums) != run.data_sums:
+            raise InputError(f"The runs on split '{run.split}' of '{run.dataset}' differ in their graph or nodes.")
+
+
+def _pair(a: Sequence[_Measured], b: Sequence[_Measured]) -> tuple[list[Pair], list[str]]:
+    """The pairs, and sentences on what was averaged or left out and on too few pairs."""
+    splits_a, splits_b = ({run.split for run in side} for side in (a, b))
+    shared = splits_a & splits_b
+    if not shared:
+        names = [", ".join(sorted(splits)) for splits in (splits_a, splits_b)]
+        raise InputError(f"There is nothing to pair: A was run on {names[0]}, B on {names[1]}.")
+    seeds_a, seeds_b = ({run.seed for run in side if run.split in shared} for side in (a, b))
+    by_seed = len(shared) == 1 and not seeds_a.isdisjoint(seeds_b)
+
+    def grouped(runs: Sequence[_Measured]) -> dict[tuple[str, int | None], list[float]]:
+        found: dict[tuple[str, int | None], list[float]] = {}
+        for run in runs:
+            found.setdefault((run.split, run.seed if by_seed else None), []).append(100 * run.value)
+        return found
+
+    of_a, of_b = grouped(a), grouped(b)
+    keys = sorted(of_a.keys() & of_b.keys(), key=lambda key: (len(key[0]), key[0], key[1] or 0))
+    remarks = []
+    if any(len(side[key]) > 1 for side in (of_a, of_b) for key in keys):
+        remarks.append("The seeds of each split were averaged first: runs on one split are not independent pairs.")
+    left_a, left_b = (sum(len(side[key]) for key in side if key not in keys) for side in (of_a, of_b))
+    if left_a or left_b:
+        remarks.append(f"Left out, having no partner: runs of A {left_a}, runs of B {left_b}.")
+    if 2 / 2 ** len(keys) >= LEVEL:
+        remarks.append("Fewer than 6 pairs can show no difference at the 5 % level, whatever their values.")
+    values = [(key, fmean(of_a[key]), fmean(of_b[key])) for key in keys]
+    # Equal means of seeds may differ in their last bits; nine decimals keep them a tie.
+    return [Pair(*key, one, other, round(one - other, 9)) for key, one, other in values], remarks

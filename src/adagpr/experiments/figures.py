@@ -1,0 +1,87 @@
+"""The paper's figures from records: coefficients over training, and accuracy over depth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from adagpr.files import write_atomically
+
+__all__ = ["ablation_figure", "evolution_figure"]
+
+COLOURS = ("#1f6f8b", "#c0392b", "#a8680c", "#6b4c9a", "#2e7d32", "#444444")
+KINDS = ("pdf", "png", "svg")
+
+
+def evolution_figure(out: Path, title: str, epochs: Sequence[int], coeffs: Any, best_epoch: int) -> list[Path]:
+    """Every coefficient of every layer over training, one panel a layer.
+
+    Args:
+        out: The files to write, without their endings.
+        title: Stands above the panels.
+        epochs: The epochs that were kept.
+        coeffs: The coefficients at those epochs, ``[epochs][layers][hops]``.
+        best_epoch: The epoch that validation chose, marked by a line.
+    """
+    figure, pyplot = _figure(width=3.1 * len(coeffs[0]), height=2.9)
+    panels = figure.subplots(1, len(coeffs[0]), sharey=True, squeeze=False)[0]
+    for layer, panel in enumerate(panels):
+        for hop in range(len(coeffs[0][layer])):
+            values = [at_epoch[layer][hop] for at_epoch in coeffs]
+            panel.plot(epochs, values, color=COLOURS[hop % len(COLOURS)], label=f"hop {hop}")
+        panel.axvline(best_epoch, color="#999999", linewidth=0.8, linestyle="--")
+        panel.set_title(f"layer {layer + 1}", fontsize=10)
+        panel.set_xlabel("epoch")
+        panel.set_ylim(-0.03, 1.03)
+    panels[0].set_ylabel("coefficient")
+    panels[-1].legend(frameon=False, fontsize=8)
+    figure.suptitle(title, fontsize=11)
+    return _save(figure, pyplot, out)
+
+
+def ablation_figure(out: Path, title: str, series: Mapping[str, Sequence[tuple[int, float]]]) -> list[Path]:
+    """Accuracy over depth, one line a method.
+
+    Args:
+        out: The files to write, without their endings.
+        title: Stands above the figure.
+        series: Layers and accuracy in percent by method.
+    """
+    figure, pyplot = _figure(width=5.0, height=3.4)
+    panel = figure.subplots()
+    for number, (name, points) in enumerate(series.items()):
+        layers, accuracies = zip(*sorted(points), strict=True)
+        panel.plot(layers, accuracies, marker="o", color=COLOURS[number % len(COLOURS)], label=name)
+    panel.set_xscale("log", base=2)
+    ticks = sorted({layers for points in series.values() for layers, _ in points})
+    panel.set_xticks(ticks, [str(tick) for tick in ticks])
+    panel.set_xlabel("layers")
+    panel.set_ylabel("test accuracy in %")
+    panel.set_title(title, fontsize=11)
+    panel.legend(frameon=False, fontsize=9)
+    return _save(figure, pyplot, out)
+
+
+def _figure(width: float, height: float) -> tuple[Any, Any]:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    pyplot.rcParams["svg.hashsalt"] = "adagpr"
+    return pyplot.figure(figsize=(width, height), layout="constrained"), pyplot
+
+
+def _save(figure: Any, pyplot: Any, out: Path) -> list[Path]:
+    paths = [out.with_name(f"{out.name}.{kind}") for kind in KINDS]
+    # No date, so that equal pictures are equal files.
+    dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
+    for kind, path in zip(KINDS, paths, strict=True):
+
+        def write(temporary: Path, kind: str = kind) -> None:
+            figure.savefig(temporary, format=kind, dpi=160, metadata=dates[kind])
+
+        write_atomically(path, write)
+    pyplot.close(figure)
+    return paths

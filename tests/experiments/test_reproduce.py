@@ -1,0 +1,246 @@
+"""The paper's tables and figures: what is planned, run once, resumed, shared between commands, and written."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adagpr.errors import InputError
+from adagpr.experiments import TARGETS, Experiment, Folders, Task, run_tasks, tasks
+from adagpr.experiments.catalogue import Cell
+from adagpr.experiments.reproduce import pattern, report
+from adagpr.experiments.runner import state_of
+from adagpr.experiments.tables import accuracy_rows, property_rows, to_csv, to_latex, to_markdown, verdict
+from adagpr.files import read_json, write_json
+
+
+def task(name: str = "tiny", seeds: tuple[int, ...] = (0,), **training: Any) -> Task:
+    """A row on the small embedded graph, with printed coefficients."""
+    row = Experiment(
+        name=name,
+        table=3,
+        method="AdaGPR",
+        settings_from="here",
+        data={"name": "digits", "split": "labelled-5"},  # type: ignore[arg-type]
+        model={"name": "adagpr", "hidden_channels": 4, "num_coeffs": 2},
+        training={"max_epochs": 3, **training},
+        published={"2": 50.0},
+        coefficients={"2": [[1.0, 0.0], [0.5, 0.5]]},
+    )
+    (cell,) = row.cells()
+    return Task(row, cell, seeds)
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    return Folders(tmp_path / "runs", tmp_path / "catalogue")
+
+
+def test_targets_plan_what_the_paper_prints() -> None:
+    count = {target: len(tasks(target)) for target in TARGETS}
+    assert count == {"table1": 0, "table2": 150, "table3": 77, "coefficients": 5, "evolution": 2, "ablation": 36}
+    seeds = {item.name: len(item.seeds) for target in TARGETS for item in tasks(target)}
+    assert seeds["table2_adagpr_cora-64"] == seeds["table2_adagpr_pubmed-16"] == 3
+    assert seeds["table2_adagpr_pubmed-32"] == seeds["table3_adagpr_texas-4"] == 1
+    assert {item.seeds for item in tasks("table3", num_seeds=2)} == {(0, 1)}
+
+
+@pytest.mark.parametrize(
+    ("only", "names"),
+    [
+        (["adagpr"], 7),
+        (["texas"], 11),
+        (["table3_gcn*_texas"], 3),
+        (["table3_adagpr_texas:4"], 1),
+        (["texas", "adagpr"], 17),
+    ],
+)
+def test_only_what_is_asked_for_is_planned(only: list[str], names: int) -> None:
+    assert len(tasks("table3", only)) == names
+
+
+def test_what_does_not_exist_is_said() -> None:
+    with pytest.raises(InputError, match="Unknown target 'table4'"):
+        tasks("table4")
+    with pytest.raises(InputError, match="Nothing of table3 fits adagpr:5"):
+        tasks("table3", ["adagpr:5"])
+
+
+def test_a_task_is_run_once_and_its_record_is_kept(folders: Folders) -> None:
+    seen: list[tuple[int, int]] = []
+    assert state_of(folders, task()) == "missing"
+    (first,) = run_tasks([task(seeds=(0, 1))], folders, on_progress=lambda _, done, total: seen.append((done, total)))
+    assert seen == [(0, 2), (1, 2), (2, 2)]
+    assert first == read_json(folders.record(task()))
+    assert np.shape([run["coefficients"] for run in first["runs"]]) == (2, 2, 2)
+    again = Folders(folders.runs.parent / "gone", folders.records)
+    assert run_tasks([task(seeds=(0, 1))], again) == [first]
+    assert not again.runs.exists()
+    assert state_of(folders, task(seeds=(0, 1))) == "done"
+    assert state_of(folders, task(seeds=(0, 1, 2))) == "part"
+    assert state_of(folders, task(max_epochs=4)) == "missing"
+    (more,) = run_tasks([task(seeds=(0, 1, 2))], folders)
+    assert more["runs"][:2] == first["runs"]
+
+
+def test_processes_give_the_same_records(folders: Folders, tmp_path: Path) -> None:
+    several = [task("a"), task("b", lr=0.05), task("c", seeds=(0, 1))]
+    alone = run_tasks(several, folders, num_workers=1)
+    spread = run_tasks(several, Folders(tmp_path / "other", tmp_path / "records"), num_workers=2)
+    assert without_seconds(alone) == without_seconds(spread)
+
+
+def without_seconds(records: list[dict[str, Any]]) -> str:
+    plain = json.loads(json.dumps(records))
+    for run in (run for record in plain for run in record["runs"]):
+        del run["seconds"]
+    return json.dumps(plain)
+
+
+def test_a_task_that_fails_says_why_and_does_not_stop_the_others(folders: Folders) -> None:
+    bad = task("bad", lr=1e30)
+    assert [item["method"] for item in run_tasks([bad, task()], folders)] == ["AdaGPR"]
+    assert state_of(folders, bad) == "failed"
+    assert "diverged" in read_json(folders.failure(bad))["failed"][0]
+    run_tasks([task("bad")], folders)
+    assert not folders.failure(bad).exists()
+
+
+COMMAND = [sys.executable, "-m", "adagpr", "reproduce", "evolution", "--only", "texas", "--jobs", "2"]
+
+
+@pytest.mark.usefixtures("benchmark_root")
+def test_two_commands_in_one_folder_do_no_run_twice(tmp_path: Path) -> None:
+    """Both end well; a run that one of them made is there once, untouched by the other."""
+    both = [
+        subprocess.Popen(_short(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    outputs = [process.communicate()[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert outputs[0] == outputs[1]
+    records = list((tmp_path / "runs").glob("*/record.json"))
+    assert len(records) == 20
+    assert list((tmp_path / "runs").rglob("*.tmp")) == []
+
+
+@pytest.mark.usefixtures("benchmark_root")
+def test_a_killed_command_goes_on_where_it_was(tmp_path: Path) -> None:
+    process = subprocess.Popen(_short(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not list((tmp_path / "runs").glob("*/config.toml")):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "evolution.md").exists()
+    done = subprocess.run(_short(tmp_path), capture_output=True, text=True, check=True)
+    assert "paired over 10 splits" in done.stdout
+    for kind in ("md", "tex", "csv", "json", "pdf", "png", "svg"):
+        assert (tmp_path / f"evolution.{kind}").stat().st_size > 0
+    curve = read_json(tmp_path / "evolution-texas.json")
+    assert np.shape(curve["coefficients"])[1:] == (4, 4)
+
+
+def _short(out: Path) -> list[str]:
+    """The real command with trainings of a few epochs."""
+    script = (
+        "import sys; from adagpr.experiments import catalogue; from adagpr.cli.main import main\n"
+        "for row in catalogue().values(): row.training['max_epochs'] = 4\n"
+        "sys.argv = ['adagpr', *sys.argv[1:]]; main()"
+    )
+    return [sys.executable, "-c", script, *COMMAND[3:], "--out", str(out)]
+
+
+def record(published: float | str = 80.0, accuracies: tuple[float, ...] = (0.79, 0.81, 0.8)) -> dict[str, Any]:
+    return {
+        "table": 2,
+        "dataset": "cora",
+        "method": "GCN_&",
+        "layers": 2,
+        "test_acc": round(100 * float(np.mean(accuracies)), 2),
+        "test_acc_std": 1.0,
+        "num_runs": len(accuracies),
+        "published": published,
+        "settings_from": "there",
+        "runs": [{"test_acc": value} for value in accuracies],
+    }
+
+
+def test_rows_have_the_interval_and_the_difference() -> None:
+    (row,) = accuracy_rows([record()])
+    assert row.interval == (77.52, 82.48)
+    assert (row.difference, row.verdict) == (0.0, "inside")
+    assert to_markdown([row]).splitlines()[2] == (
+        "| 2 | cora | GCN_& | 2 | 80.00 ± 1.00 | 77.52 to 82.48 | 3 | 80.0 | +0.00 | inside |"
+    )
+    assert r"GCN\_\& & 2 & 80.00 $\pm$ 1.00" in to_latex([row])
+    assert to_csv([row]).splitlines()[1].startswith("2,cora,GCN_&,2,80.0,1.0,77.52 82.48,3,80.0,0.0,inside")
+    assert {
+        "table",
+        "dataset",
+        "model",
+        "num_layers",
+        "ours",
+        "interval",
+        "num_runs",
+        "published",
+    } <= row.plain().keys()
+
+
+@pytest.mark.parametrize(
+    ("published", "num_runs", "expected"),
+    [
+        (80.0, 3, "inside"),
+        (75.0, 3, "ours higher"),
+        (85.0, 3, "ours lower"),
+        (85.0, 1, "one run"),
+        ("OOM", 1, "trains here"),
+        ("unprinted", 3, ""),
+    ],
+)
+def test_the_verdict_says_where_the_printed_value_lies(published: float | str, num_runs: int, expected: str) -> None:
+    assert verdict(published, 78.0, 82.0, num_runs) == expected
+
+
+def test_every_difference_of_table_1_is_explained() -> None:
+    rows = property_rows()
+    assert len(rows) == 28
+    assert [row for row in rows if (row.ours != row.published) != bool(row.note)] == []
+    misprints = {(row.dataset, row.what) for row in rows if row.note == "misprint"}
+    assert misprints == {("citeseer", "classes"), ("chameleon", "classes")}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "coeffs", "count"),
+    [
+        ("chameleon", [[[1, 0, 0], [0, 1, 0]], [[0, 1, 0], [0, 1, 0]]], 1),
+        ("texas", [[[1, 0], [1, 0]], [[1, 0], [0.7, 0.3]]], 1),
+        ("cornell", [[[0.5, 0.5], [0.9, 0.1], [1, 0], [1, 0]], [[0.9, 0.1], [0.5, 0.5], [1, 0], [1, 0]]], 1),
+        ("citeseer", [[[k / 16, 1 - k / 16] for k in range(16)], [[0.5, 0.5]] * 16], 1),
+        ("cora", [[[0.7, 0.3]] + [[0.8, 0.2]] * 7, [[0.8, 0.2]] + [[0.7, 0.3]] * 7], 1),
+    ],
+)
+def test_patterns_are_counted_by_run(dataset: str, coeffs: list[Any], count: int) -> None:
+    assert f"so in {count} of 2 runs" in pattern(dataset, np.array(coeffs, dtype=float))
+
+
+def test_coefficients_and_ablation_are_written_from_records(folders: Folders, tmp_path: Path) -> None:
+    run_tasks([task()], folders)
+    made = report("coefficients", [task()], folders, tmp_path)
+    assert made.plain[0]["published"] == [[1.0, 0.0], [0.5, 0.5]]
+    assert (tmp_path / "coefficients.md").read_text() == made.text
+    cells = [Cell(layers=layers, published="unprinted", options={}) for layers in (2, 4)]
+    for cell in cells:
+        write_json(
+            folders.records / f"tiny-{cell.layers}.json", {**record("unprinted"), "layers": cell.layers, "options": {}}
+        )
+    made = report("ablation", [Task(task().row, cell, (0, 1, 2)) for cell in cells], folders, tmp_path)
+    assert len(made.rows) == 2
+    assert (tmp_path / "ablation-cora.png").read_bytes()[1:4] == b"PNG"
+    assert (tmp_path / "ablation-cora.svg").read_text().count("<path") > 4
