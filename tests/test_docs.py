@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from adagpr.experiments import TARGETS, Folders, tasks
+from adagpr.experiments.reproduce import report
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -47,3 +51,11 @@ def test_the_tables_of_the_docs_are_those_of_the_records(script: str, page: str)
     command = [sys.executable, str(ROOT / "benchmarks" / script), "--table"]
     table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert table in (ROOT / "docs" / page).read_text()
+
+
+@pytest.mark.parametrize("target", list(TARGETS))
+def test_the_written_tables_are_those_of_the_records(target: str, tmp_path: Path) -> None:
+    folders = Folders(tmp_path / "no-runs", ROOT / "results" / "catalogue")
+    shutil.copy(ROOT / "results" / "evolution-texas.json", tmp_path)
+    made = report(target, tasks(target), folders, tmp_path)
+    assert (ROOT / "results" / f"{target}.md").read_text() == made.text

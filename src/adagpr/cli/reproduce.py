@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from adagpr.experiments.plan import Task
+    from adagpr.experiments.reproduce import Report
     from adagpr.experiments.runner import Folders
 
 __all__ = ["reproduce"]
@@ -65,7 +66,7 @@ def reproduce(
         made = report(target, planned[target], folders, out)
         plain += made.plain
         if not as_json:
-            _show(made.text, target)
+            _show(made)
             notes.print(f"Written: {', '.join(str(path) for path in made.files)}", style="dim")
     if as_json:
         typer.echo(json.dumps(plain, indent=2))
@@ -135,13 +136,27 @@ def _status(planned: dict[str, list[Task]], folders: Folders, as_json: bool) -> 
             console.print(f"\n{kind}: {', '.join(names)}", soft_wrap=True)
 
 
-def _show(text: str, target: str) -> None:
-    """Tables as tables on a terminal, as Markdown elsewhere."""
+def _show(made: Report) -> None:
+    """A table on a terminal, Markdown elsewhere."""
     from rich.console import Console
     from rich.markdown import Markdown
+    from rich.table import Table
+
+    from adagpr.experiments.tables import grid
 
     console = Console(highlight=False)
-    if console.is_terminal:
-        console.print(Markdown(f"# {target}\n\n{text}"))
-    else:
-        typer.echo(text)
+    if not console.is_terminal:
+        typer.echo(made.text)
+        return
+    headings, lines = grid(made.rows)
+    shown = Table(title=made.target, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for heading in headings:
+        shown.add_column(heading, no_wrap=heading != "note")
+    for line in lines:
+        shown.add_row(*line)
+    # What is not a row of the table: headings, tables and sentences of its own.
+    rest = "\n".join(line for line in made.text.splitlines() if not (made.rows and line.startswith("|")))
+    if lines:
+        console.print(shown)
+    if rest.strip():
+        console.print(Markdown(rest))

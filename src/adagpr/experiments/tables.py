@@ -14,7 +14,7 @@ from adagpr.data import catalogue as datasets
 from adagpr.files import read_toml
 from adagpr.statistics import interval
 
-__all__ = ["Property", "Row", "accuracy_rows", "property_rows", "to_csv", "to_latex", "to_markdown"]
+__all__ = ["Property", "Row", "accuracy_rows", "grid", "property_rows", "to_csv", "to_latex", "to_markdown"]
 
 
 @dataclass(frozen=True)
@@ -122,14 +122,14 @@ def _cells(row: Row) -> list[str]:
 
 def to_markdown(rows: Sequence[Row] | Sequence[Property]) -> str:
     """A table for people."""
-    headings, lines = _grid(rows)
+    headings, lines = grid(rows)
     ruled = [f"| {' | '.join(headings)} |", f"| {' | '.join('---' for _ in headings)} |"]
     return "\n".join([*ruled, *(f"| {' | '.join(line)} |" for line in lines)]) + "\n"
 
 
 def to_latex(rows: Sequence[Row] | Sequence[Property]) -> str:
     """A table for a paper; needs the package booktabs."""
-    headings, lines = _grid(rows)
+    headings, lines = grid(rows)
     body = [" & ".join(_escaped(cell) for cell in line) + r" \\" for line in lines]
     top = " & ".join(_escaped(heading) for heading in headings) + r" \\"
     columns = "l" * len(headings)
@@ -154,7 +154,8 @@ def _one_cell(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list) else value
 
 
-def _grid(rows: Sequence[Row] | Sequence[Property]) -> tuple[Sequence[str], list[list[str]]]:
+def grid(rows: Sequence[Row] | Sequence[Property]) -> tuple[Sequence[str], list[list[str]]]:
+    """Headings and cells as text."""
     if rows and isinstance(rows[0], Property):
         return PROPERTY_HEADINGS, [_property_cells(row) for row in rows if isinstance(row, Property)]
     return HEADINGS, [_cells(row) for row in rows if isinstance(row, Row)]
