@@ -22,7 +22,7 @@ import torch
 
 from adagpr.errors import AdaGPRError
 
-__all__ = ["spread"]
+__all__ = ["begin_child", "spread"]
 
 T = TypeVar("T")
 _PR_SET_PDEATHSIG = 1
@@ -87,6 +87,20 @@ def spread(
             connection.close()
 
 
+def begin_child(parent: int) -> bool:
+    """What a forked process does first: one thread, and it ends with its parent; false where that one is gone already.
+
+    Args:
+        parent: Process number of the parent.
+    """
+    torch.set_num_threads(1)
+    # The parent ends this process when it is interrupted itself; if it is killed, the kernel does.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    return os.getppid() == parent
+
+
 def _receive(connection: Connection) -> Any:
     try:
         message = connection.recv()
@@ -102,12 +116,7 @@ def _receive(connection: Connection) -> Any:
 def _run(
     work: Callable[[T, Callable[[Any], None]], None], items: Sequence[T], connection: Connection, parent: int
 ) -> None:
-    torch.set_num_threads(1)
-    # The parent ends this process when it is interrupted itself; if it is killed, the kernel does.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if not begin_child(parent):
         return
     try:
         while True:
