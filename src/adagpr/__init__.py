@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from adagpr.data import csbm, load
     from adagpr.graph import Graph, Split, from_edge_index, from_scipy
+    from adagpr.insight import bounds, explain
     from adagpr.nn import GCNII, MLP, AdaGPR, AdaGPRConv
     from adagpr.ops import Operator, gpr_propagate, operator
     from adagpr.training import Run, fit
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "adagpr.data": ("csbm", "load"),
     "adagpr.graph": ("Graph", "Split", "from_edge_index", "from_scipy"),
+    "adagpr.insight": ("bounds", "explain"),
     "adagpr.nn": ("AdaGPR", "AdaGPRConv", "GCNII", "MLP"),
     "adagpr.ops": ("Operator", "gpr_propagate", "operator"),
     "adagpr.training": ("Run", "fit"),
@@ -42,6 +44,8 @@ __all__ = [  # noqa: RUF022 - in the order of the rooms
     "operator",
     "Run",
     "fit",
+    "bounds",
+    "explain",
 ]
 
 

@@ -1,0 +1,142 @@
+"""``adagpr bounds``: the paper's generalisation bounds for a trained run, and what they assume that it breaks."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from adagpr.insight import Bounds
+    from adagpr.ops.spectrum import Estimate
+
+__all__ = ["bounds"]
+
+_MODELS = {"run": "this run", "gcnii": "GCNII (hop 1)", "residual": "residual network (hop 0)"}
+_FORMS = {"spectrum": "sum of |lambda|^k", "trace": "root of Tr[A(mu)^2]", "degree": "d^(k/2)"}
+
+
+def bounds(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run of AdaGPR or GCNII.")],
+    delta: Annotated[float, typer.Option(help="The bound holds with probability 1 - delta.")] = 0.05,
+    graph: Annotated[
+        str | None, typer.Option(help="The run's data set or .npz file, where it is no longer where it was.")
+    ] = None,
+    num_probes: Annotated[int, typer.Option(help="Random starts, where the spectrum is estimated.")] = 16,
+    num_steps: Annotated[int, typer.Option(help="Lanczos steps of each.")] = 64,
+    max_exact: Annotated[int, typer.Option(help="Nodes up to which the spectrum is exact.")] = 5_000,
+    seed: Annotated[int, typer.Option(min=0, help="Chooses the random starts.")] = 0,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Folder of the data files. Default: $ADAGPR_DATA or a cache.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the bounds as JSON.")] = False,
+) -> None:
+    """Evaluate Theorem 1 and Corollary 1 of the paper at a run's weights and coefficients.
+
+    For example: adagpr bounds runs/cora-adagpr
+    """
+    from adagpr.data import load
+    from adagpr.insight import bounds as evaluate
+
+    found = evaluate(
+        run,
+        graph=None if graph is None else load(graph, data_root=data_root)[0],
+        delta=delta,
+        max_exact=max_exact,
+        num_probes=num_probes,
+        num_steps=num_steps,
+        seed=seed,
+        data_root=data_root,
+    )
+    if as_json:
+        typer.echo(json.dumps(found.to_plain(), indent=2, allow_nan=False))
+    else:
+        _show(found)
+
+
+def _show(found: Bounds) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    heading = f"{found.dataset}, {found.model}: bounds of the Rademacher complexity, in log10\n"
+    console.print(heading, soft_wrap=True, markup=False)
+    console.print(_layer_table(found), "")
+    console.print(_total_table(found), "")
+    for sentence in (*_sentences(found), *found.remarks):
+        console.print(sentence, soft_wrap=True, markup=False)
+    console.print("\nWhat the theory assumes and this run breaks:", soft_wrap=True, markup=False)
+    for sentence in found.assumptions:
+        console.print(f"- {sentence}", soft_wrap=True, markup=False)
+
+
+def _table(*headings: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.columns[0].justify = "left"
+    return table
+
+
+def _layer_table(found: Bounds) -> Table:
+    table = _table("layer", "spectrum", "trace", "degree", "B", "factor", "term", "recursion")
+    for item in found.layers:
+        logs = (item.log10_factor, item.log10_term, item.log10_recursion)
+        table.add_row(
+            str(item.layer),
+            _estimate(item.spectrum),
+            _estimate(item.trace),
+            _log10(item.log10_degree),
+            f"{item.weight_norm:.4g}",
+            *(_log10(value) for value in logs),
+        )
+    return table
+
+
+def _total_table(found: Bounds) -> Table:
+    table = _table("coefficients", "term", "Theorem 1", "recursion")
+    for item in found.totals:
+        error = f" +- {item.log10_error:.2g}" if item.log10_error > 0 else ""
+        name = _MODELS[item.model] if item.form == "spectrum" else ""
+        table.add_row(name, _FORMS[item.form], _log10(item.log10_printed) + error, _log10(item.log10_recursion))
+    return table
+
+
+def _estimate(item: Estimate) -> str:
+    if item.error <= 0:
+        return f"{item.value:.5g}"
+    digits = max(0, -math.floor(math.log10(item.error)))
+    return f"{item.value:.{digits}f} +- {item.error:.{digits}f}"
+
+
+def _log10(value: float) -> str:
+    return "none" if math.isinf(value) else f"{value:.2f}"
+
+
+def _sentences(found: Bounds) -> list[str]:
+    gap, sizes = found.transductive, found.sizes
+    says = "says nothing: a loss of at most 1 is never above it" if gap.log10_total >= 0 else "says something"
+    run, gcnii = found.total("run").log10_printed, found.total("gcnii").log10_printed
+    return [
+        "Of a layer, spectrum is the sum of mu_k |lambda|^k, trace the root of Tr[A(mu)^2] and B the norm of its "
+        "weights. In log10 are degree, the sum with d^(k/2); factor, by which the layer multiplies all that enters "
+        "below it; term, what enters at the layer; and the recursion so far. The terms sum to Theorem 1.",
+        f"Theorem 1 is 10^{_log10(run)} for this run and 10^{_log10(gcnii)} for GCNII on the same weights (Corollary "
+        f"1); the proof's own trace form gives 10^{_log10(found.total('run', 'trace').log10_printed)}, and the term "
+        f"with the maximum degree d = {found.max_degree} gives "
+        f"10^{_log10(found.total('run', 'degree').log10_printed)}.",
+        f"Norms: input map B = {sizes.input_norm:.4g}, features |X| = {sizes.features_norm:.4g}, largest activation "
+        f"R = {sizes.largest_activation:.4g}.",
+        f"With probability {1 - gap.delta:g}, test less training error is at most 10^{_log10(gap.log10_total)}: the "
+        f"complexity, {gap.c0_term:.4g} for c0 and {gap.delta_term:.4g} for delta ({gap.delta_term_sampling:.4g} with "
+        f"S = {gap.s_sampling:.4g}, which sampling without replacement needs). M = {gap.num_train}, "
+        f"U = {gap.num_test}, Q = {gap.q:.4g}, S = {gap.s:.4g}, c0 = {gap.c0:.4g}, p0 = {gap.p0:.4g}.",
+        f"Measured, it is {gap.error_gap:+.4f} in wrong predictions and {gap.loss_gap:+.4f} in cross entropy: "
+        f"the bound {says}.",
+    ]

@@ -1,0 +1,238 @@
+"""``adagpr explain``: what a trained network does with its graph, and where one node's prediction comes from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from adagpr.insight.explain import Explanation
+    from adagpr.insight.node import NodeExplanation
+
+__all__ = ["explain"]
+
+
+def explain(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run of adagpr or gcnii.")],
+    node: Annotated[str | None, typer.Option(metavar="ID", help="Take this node's prediction apart.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write the tables into this folder, as Parquet files.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="The run's .npz file, where it has moved since.")] = None,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Folder of the data files. Default: $ADAGPR_DATA or a cache.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Explain a run: which hops its layers use, what the graph is worth, and for one node why.
+
+    For example: adagpr explain runs/texas-adagpr-0123 --node 17
+    """
+    from adagpr.insight.explain import explain as explain_run
+
+    found = explain_run(run, node=node, dataset=dataset, data_root=data_root)
+    if out is not None:
+        found.save(out)
+    if as_json:
+        typer.echo(json.dumps(found.to_plain(), indent=2))
+    else:
+        _show(found)
+
+
+def _show(found: Explanation) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    _say(console, f"{found.dataset}, split {found.split}: {found.model} with {len(found.layers)} layers\n")
+    _part(console, "How much of each hop each layer uses", _coefficients(found, console), _reach_sentences(found))
+    _part(
+        console,
+        "What each layer does to the graph's spectrum, and how alike nodes are after it",
+        _depth(found),
+        [
+            "A response is what is left of a signal: at 1 of one that neighbours share, at -1 of one in which they "
+            "differ. Small energy and cosine distance mean that nodes look alike; layer 0 is the input map.",
+        ],
+    )
+    _part(
+        console, f"What the graph is worth on {found.num_val} validation nodes", _worth(found), _worth_sentences(found)
+    )
+    for by, heading in (("degree", "neighbours"), ("homophily", "of its class")):
+        rows = [
+            (group.name, str(group.num_nodes), _percent(group.accuracy), _percent(group.accuracy_without_graph))
+            for group in found.groups
+            if group.by == by
+        ]
+        _part(console, f"Accuracy by {by}", _table((heading, "nodes", "accuracy", "without graph"), rows), [])
+    if found.node is not None:
+        _show_node(found.node, console)
+    for remark in found.remarks:
+        _say(console, remark)
+
+
+def _say(console: Console, sentence: str) -> None:
+    console.print(sentence, soft_wrap=True, markup=False)
+
+
+def _part(console: Console, heading: str, table: Table, sentences: Iterable[str]) -> None:
+    from rich.text import Text
+
+    console.print(Text(heading, style="bold"))
+    console.print(table)
+    for sentence in sentences:
+        _say(console, sentence)
+    console.print()
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A plain table whose first column is text and whose others are numbers."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def _percent(value: float) -> str:
+    return f"{value:.1f} %"
+
+
+def _coefficients(found: Explanation, console: Console) -> Table:
+    num_hops = len(found.layers[0].coefficients)
+    shown = _num_shown(num_hops, console)
+    rows = [
+        (
+            str(part.layer),
+            *("0" if value == 0 else f"{value:.3f}" for value in part.coefficients[:shown]),
+            f"{part.mean_hop:.2f}",
+            str(part.max_hop),
+        )
+        for part in found.layers
+    ]
+    table = _table(("layer", *(f"hop {hop}" for hop in range(shown)), "mean hop", "farthest"), rows)
+    return _captioned(table, shown, num_hops)
+
+
+def _num_shown(num_hops: int, console: Console) -> int:
+    """How many hops a table of this width has room for."""
+    return min(num_hops, max(2, (console.width - 26) // 8))
+
+
+def _captioned(table: Table, shown: int, num_hops: int) -> Table:
+    if shown < num_hops:
+        table.caption = f"hops {shown} to {num_hops - 1} are in what --json prints"
+        table.caption_justify = "left"
+    return table
+
+
+def _reach_sentences(found: Explanation) -> list[str]:
+    without = [str(part.layer) for part in found.layers if not part.uses_graph]
+    reach = found.reach
+    if len(without) == len(found.layers):
+        return ["No layer uses the graph: a prediction reads nothing but its own node."]
+    hops = f"{reach.total_hops} hop{'' if reach.total_hops == 1 else 's'}"
+    who = "every node" if reach.num_sampled == reach.num_nodes else f"{reach.num_sampled} sampled nodes"
+    if not without:
+        first = "Every layer uses the graph."
+    else:
+        first = (
+            f"Layer {without[0]} uses no graph." if len(without) == 1 else f"Layers {', '.join(without)} use no graph."
+        )
+    return [
+        first,
+        f"Within the {hops} of all layers together a prediction reads {reach.mean_nodes:.1f} of {reach.num_nodes} "
+        f"nodes on average, {reach.max_nodes} at the most (over {who}).",
+    ]
+
+
+def _depth(found: Explanation) -> Table:
+    places = [found.lambdas.index(value) for value in (-1.0, 0.0, 1.0)]
+    responses = [None, *(part.response for part in found.layers)]
+    rows = []
+    for after, response in zip(found.smoothing, responses, strict=True):
+        cells = ["" if response is None else f"{response[place]:.2f}" for place in places]
+        distance = "" if after.cosine_distance is None else f"{after.cosine_distance:.3f}"
+        rows.append(
+            (str(after.layer), *cells, f"{after.dirichlet_energy:.3g}", f"{after.relative_energy:.3f}", distance)
+        )
+    if found.network_response is not None:
+        cells = [f"{found.network_response[place]:.2f}" for place in places]
+        rows.append(("network", *cells, "", "", ""))
+    headings = ("layer", "at -1", "at 0", "at 1", "energy", "relative", "cosine distance")
+    return _table(headings, rows)
+
+
+def _worth(found: Explanation) -> Table:
+    rows = [("as trained", _percent(found.val_acc), "", "", "")]
+    rows += [
+        (
+            item.name,
+            _percent(item.accuracy),
+            f"{item.difference:+.1f}",
+            str(item.right_only_with),
+            str(item.right_only_without),
+        )
+        for item in found.ablations
+    ]
+    return _table(("", "accuracy", "worth", "right only with", "right only without"), rows)
+
+
+def _worth_sentences(found: Explanation) -> list[str]:
+    idle = [item.name.removeprefix("without ") for item in found.ablations[2:] if item.max_change == 0]
+    sentences = [
+        "The trained weights are kept and only coefficients are changed, in every layer and without rescaling the "
+        "others; 'without the graph' puts a 1 at hop 0. A network trained so may do better: adagpr train "
+        "--without-graph.",
+    ]
+    if idle:
+        sentences.append(f"Taking out {', '.join(idle)} changes no bit of any prediction.")
+    return sentences
+
+
+def _show_node(node: NodeExplanation, console: Console) -> None:
+    known = "its class is unknown" if node.label is None else f"its class is {node.label}"
+    _say(
+        console,
+        f"Node {node.node} is predicted as {node.prediction} with probability {node.probability:.3f} ({known}); the "
+        f"logit {node.logit:+.4f} is the sum of each of the next two lists.\n",
+    )
+    biases = [("bias of the output map", f"{node.bias_out:+.4f}")]
+    inner = [*biases, ("bias of the input map", f"{node.bias_in:+.4f}")]
+    last = len(node.by_hops) - 1
+    by_hops = [(_paths(hop, hop == last), f"{value:+.4f}") for hop, value in enumerate(node.by_hops)]
+    _part(console, "By hops in all", _table(("paths", "part"), [*inner, *by_hops]), [])
+    named = [(item.node, str(item.distance), f"{item.contribution:+.4f}") for item in node.sources]
+    rest = node.num_sources - len(node.sources)
+    sources = [(name, "", part) for name, part in inner] + [("this node itself", "0", f"{node.own:+.4f}"), *named]
+    if rest:
+        sources.append((f"{rest} others", "", f"{node.others:+.4f}"))
+    _part(console, "By whose features", _table(("node", "hops away", "part"), sources), [])
+    num_hops = len(node.layers[0].hops)
+    shown = _num_shown(num_hops, console)
+    headings = ("layer", *(f"hop {hop}" for hop in range(shown)), "from h0")
+    rows = [
+        (str(flow.layer), *(f"{value:+.3f}" for value in flow.hops[:shown]), f"{flow.from_h0:+.3f}")
+        for flow in node.layers
+    ]
+    _part(
+        console,
+        "By layer and hop",
+        _captioned(_table(headings, rows), shown, num_hops),
+        ["A row, the 'from h0' of the rows below it and the bias of the output map add up to the logit."],
+    )
+
+
+def _paths(hops: int, is_last: bool) -> str:
+    from adagpr.insight.node import MOST_HOPS
+
+    more = " or more" if is_last and hops == MOST_HOPS else ""
+    return f"{hops}{more} hop{'' if hops == 1 else 's'}"

@@ -1,0 +1,407 @@
+r"""What a trained network does with its graph: how far it looks, what it filters, and what that is worth.
+
+- **Reach.** A layer's mean hop is :math:`\sum_k k |\mu_k| / \sum_k |\mu_k|`, its farthest hop the last whose
+  coefficient is not 0. A node's receptive field is every node within the sum of the farthest hops.
+- **Filter.** A layer multiplies an eigenvector of the operator of eigenvalue :math:`\lambda` by
+  :math:`g_l(\lambda) = \sum_k \mu_{lk} \lambda^k`. The network is linearised for this: ReLU is left out and each weight
+  ``W`` is the identity, so that :math:`f_0 = 1, \; f_l = p_l g_l f_{l-1} + q_l`, with :math:`p_l = 1 - \alpha_l` and
+  :math:`q_l = \alpha_l` where a layer has one weight map. Eigenvalue 1 is what neighbours share, -1 where they differ.
+- **Smoothing.** With :math:`\tilde A` of the edges read both ways, the Dirichlet energy is
+  :math:`\mathrm{tr}\, H^\top (I - \tilde A) H / N`, and the relative energy is that divided by :math:`|H|^2 / N`, in
+  [0, 2]. The mean cosine distance is over all pairs of nodes whose row is not 0. Small values: nodes look alike.
+- **Worth of the graph.** The trained weights are shown other coefficients, in every layer at once, and nothing is
+  trained or rescaled: 1 at hop 0 and 0 elsewhere (``without the graph``), hop 0 as it is and 0 elsewhere (``hop 0
+  alone``), or 0 at one hop. Counted on the validation nodes, with and without on the same nodes.
+- **Groups.** Validation nodes by number of neighbours, and by the share of labelled neighbours in their own class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from adagpr.data import load
+from adagpr.errors import InputError
+from adagpr.files import make_folder, write_atomically
+from adagpr.graph import Graph, Split
+from adagpr.insight.node import NodeExplanation, distances, explain_node, maps, total_hops
+from adagpr.nn import AdaGPR
+from adagpr.ops import Direction, Features, Operator, features, operator
+from adagpr.seeding import stream
+from adagpr.training import Run, load_run
+from adagpr.training.config import describe_data
+
+__all__ = ["Ablation", "Explanation", "Group", "LayerPart", "Reach", "Smoothing", "explain", "with_coefficients"]
+
+_LAMBDAS = tuple(np.linspace(-1, 1, 41).round(3).tolist())
+_MOST_SAMPLED = 200
+_BATCH = 20
+
+
+@dataclass(frozen=True)
+class LayerPart:
+    """What one layer takes from the graph; ``response`` is its filter at each of the explanation's ``lambdas``."""
+
+    layer: int
+    coefficients: tuple[float, ...]
+    mean_hop: float
+    max_hop: int
+    uses_graph: bool
+    response: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How many nodes one prediction can read: within ``total_hops``, the mean and the most over sampled nodes."""
+
+    total_hops: int
+    mean_nodes: float
+    max_nodes: int
+    num_nodes: int
+    num_sampled: int
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """How alike nodes are after a layer; layer 0 is the input map. No cosine where fewer than two rows are not 0."""
+
+    layer: int
+    dirichlet_energy: float
+    relative_energy: float
+    cosine_distance: float | None
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """The trained weights with other coefficients, on the validation nodes.
+
+    Attributes:
+        name: What was changed.
+        accuracy: Accuracy so, in per cent.
+        difference: Points that the change costs: accuracy with all coefficients less this one.
+        right_only_with: Nodes that are right only with all coefficients.
+        right_only_without: Nodes that are right only after the change.
+        max_change: The largest change of any logit of any node.
+    """
+
+    name: str
+    accuracy: float
+    difference: float
+    right_only_with: int
+    right_only_without: int
+    max_change: float
+
+
+@dataclass(frozen=True)
+class Group:
+    """Validation nodes that are alike ``by`` degree or homophily; accuracies in per cent."""
+
+    by: str
+    name: str
+    num_nodes: int
+    accuracy: float
+    accuracy_without_graph: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What `explain` found.
+
+    Attributes:
+        dataset: The data set.
+        split: The split.
+        model: Name of the model.
+        num_val: Number of validation nodes.
+        val_acc: Accuracy on them, in per cent.
+        layers: One part a layer.
+        reach: The receptive field of the network.
+        lambdas: Where the filters are given.
+        network_response: The filter of the linearised network; none with PairNorm.
+        smoothing: How alike nodes are after the input map and after every layer.
+        ablations: What the graph and each hop are worth.
+        groups: Accuracy by degree and by local homophily.
+        node: One node's prediction, where it was asked for.
+        remarks: Sentences on what was left out or must be kept in mind.
+    """
+
+    dataset: str
+    split: str
+    model: str
+    num_val: int
+    val_acc: float
+    layers: tuple[LayerPart, ...]
+    reach: Reach
+    lambdas: tuple[float, ...]
+    network_response: tuple[float, ...] | None
+    smoothing: tuple[Smoothing, ...]
+    ablations: tuple[Ablation, ...]
+    groups: tuple[Group, ...]
+    node: NodeExplanation | None
+    remarks: tuple[str, ...]
+
+    def to_plain(self) -> dict[str, Any]:
+        """The explanation as plain data, ready for JSON."""
+        return asdict(self)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The tables by name: ``layers`` (layer 0 is the input map), ``ablations`` and ``groups``."""
+        parts: list[dict[str, Any]] = [dict.fromkeys(LayerPart.__dataclass_fields__), *map(asdict, self.layers)]
+        rows = [{**part, **asdict(after)} for part, after in zip(parts, self.smoothing, strict=True)]
+        return {
+            "layers": pa.Table.from_pylist(rows),
+            "ablations": pa.Table.from_pylist([asdict(item) for item in self.ablations]),
+            "groups": pa.Table.from_pylist([asdict(item) for item in self.groups]),
+        }
+
+    def save(self, folder: Path | str) -> None:
+        """Writes each table into ``folder`` as a Parquet file of its name."""
+        make_folder(Path(folder))
+        for name, table in self.tables().items():
+            write_atomically(Path(folder) / f"{name}.parquet", lambda path, table=table: pq.write_table(table, path))  # type: ignore[misc]
+
+
+def explain(
+    run: Run | Path | str,
+    *,
+    node: object = None,
+    graph: Graph | None = None,
+    split: Split | None = None,
+    dataset: str | None = None,
+    data_root: Path | str | None = None,
+) -> Explanation:
+    """Explains what a run of AdaGPR or GCNII does with its graph.
+
+    Args:
+        run: A run, or its folder.
+        node: Id of a node whose prediction is to be taken apart; see `adagpr.insight.node`.
+        graph: The run's graph, where it did not come from `adagpr.load`; with ``split``.
+        split: The run's split.
+        dataset: Where the run's file is now, where it has moved.
+        data_root: Folder of the data files; see `adagpr.load`.
+
+    Raises:
+        InputError: The model has no coefficients by layer, the data are not those of the run, or there is no such node.
+
+    Example:
+        >>> import adagpr
+        >>> graph, splits = adagpr.load("csbm", num_nodes=60)
+        >>> run = adagpr.fit(graph, splits[0], num_layers=2, max_epochs=3)
+        >>> [part.layer for part in explain(run).layers]
+        [1, 2]
+    """
+    run = run if isinstance(run, Run) else load_run(run)
+    config = run.record["config"]
+    if not isinstance(run.model, AdaGPR):
+        raise InputError(f"The model '{config['model']['name']}' has no layers with coefficients to explain.")
+    graph, split = _data(config["data"], graph, split, dataset, data_root)
+    direction, self_loops = config["training"]["direction"], config["training"]["self_loops"]
+    model = deepcopy(run.model).cpu().eval()
+    op = operator(graph, direction, self_loops)
+    x = features(graph.x)
+    coeffs = model.coefficients()
+    alphas = [conv.alpha for conv in model.layers()]
+    logits = _logits(model, x, op)
+    changed = {name: _logits(with_coefficients(model, mu), x, op) for name, mu in _changes(coeffs).items()}
+    right, right_without = (_right(item, graph, split) for item in (logits, changed["without the graph"]))
+    remarks = _remarks(model, graph, direction)
+    explained = None
+    if node is not None and model.pair_norm is None:
+        explained = explain_node(model, graph, node, direction, self_loops)
+    return Explanation(
+        dataset=graph.name,
+        split=split.name,
+        model=model.name,
+        num_val=len(split.val),
+        val_acc=_percent(right),
+        layers=tuple(_layer(number, mu, alphas[number - 1]) for number, mu in enumerate(coeffs.double().numpy(), 1)),
+        reach=_reach(op, total_hops(coeffs.numpy(), alphas)),
+        lambdas=_LAMBDAS,
+        network_response=None if model.pair_norm is not None else _network_response(model, coeffs),
+        smoothing=tuple(_smoothing(model, x, op, operator(graph, "symmetric", self_loops, torch.float64))),
+        ablations=tuple(_ablation(name, logits, item, graph, split) for name, item in changed.items()),
+        groups=tuple(_groups(graph, split, direction, right, right_without)),
+        node=explained,
+        remarks=tuple(remarks),
+    )
+
+
+def _data(
+    stored: dict[str, Any], graph: Graph | None, split: Split | None, dataset: str | None, root: Path | str | None
+) -> tuple[Graph, Split]:
+    """The run's graph and split, as given or loaded again, once their sums are those of the run."""
+    if (graph is None) != (split is None):
+        raise InputError("explain: graph and split must be given together.")
+    if graph is None or split is None:
+        known = ("name", "split", "graph_sha256", "split_sha256")
+        options = {key: value for key, value in stored.items() if key not in known}
+        try:
+            graph, splits = load(dataset or stored["name"], stored["split"], data_root=root, **options)
+        except InputError as error:
+            raise InputError(f"The run's data cannot be loaded again, so give them to explain: {error}") from error
+        split = splits[0]
+    found = describe_data(graph, split)
+    for what in ("graph", "split"):
+        if found[f"{what}_sha256"] != stored[f"{what}_sha256"]:
+            raise InputError(f"This is not the {what} of the run: its SHA-256 sum differs from the record's.")
+    return graph, split
+
+
+def _remarks(model: AdaGPR, graph: Graph, direction: Direction) -> list[str]:
+    remarks = []
+    if model.pair_norm is not None:
+        remarks.append(
+            "PairNorm stands between the layers and makes every node depend on all others: the filter of the whole "
+            "network and the parts of a node's prediction are left out, and the reach is that of the layers alone."
+        )
+    if direction == "directed" and not graph.is_symmetric:
+        remarks.append(
+            "The graph is directed: its operator may have complex eigenvalues, of which the filters show the real "
+            "ones, and the Dirichlet energy is that of the edges read both ways."
+        )
+    return remarks
+
+
+def with_coefficients(model: AdaGPR, coeffs: Tensor) -> AdaGPR:
+    """A copy of the model that has these coefficients, ``[layers, hops]``, and goes through the same computation."""
+    twin = deepcopy(model)
+    for conv, mu in zip(twin.layers(), coeffs, strict=True):
+        conv.scores = None
+        conv.register_buffer("given", mu.clone(), persistent=False)
+    return twin
+
+
+def _changes(coeffs: Tensor) -> dict[str, Tensor]:
+    """The coefficients of each ablation by its name."""
+    first = torch.zeros_like(coeffs)
+    first[:, 0] = 1.0
+    changes = {"without the graph": first, "hop 0 alone": coeffs * first}
+    for hop in range(coeffs.shape[1]):
+        changes[f"without hop {hop}"] = coeffs.clone().index_fill_(1, torch.tensor([hop]), 0.0)
+    return changes
+
+
+@torch.no_grad()
+def _logits(model: AdaGPR, x: Features, op: Operator) -> Tensor:
+    logits: Tensor = model(x, op)
+    return logits
+
+
+def _right(logits: Tensor, graph: Graph, split: Split) -> Tensor:
+    return logits[split.val].argmax(-1) == graph.y[split.val]
+
+
+def _percent(right: Tensor) -> float:
+    return 100 * int(right.sum()) / len(right)
+
+
+def _ablation(name: str, logits: Tensor, changed: Tensor, graph: Graph, split: Split) -> Ablation:
+    one, other = (_right(item, graph, split) for item in (logits, changed))
+    with_only, without_only = int((one & ~other).sum()), int((other & ~one).sum())
+    difference = 100 * (with_only - without_only) / len(one)
+    return Ablation(name, _percent(other), difference, with_only, without_only, float((logits - changed).abs().max()))
+
+
+def _layer(number: int, mu: np.ndarray, alpha: float) -> LayerPart:
+    size = np.abs(mu)
+    max_hop = int(np.flatnonzero(size)[-1]) if size.any() else 0
+    mean_hop = float(size @ np.arange(len(mu)) / size.sum()) if size.any() else 0.0
+    response = tuple(np.polynomial.polynomial.polyval(_LAMBDAS, mu).tolist())
+    return LayerPart(number, tuple(mu.tolist()), mean_hop, max_hop, max_hop > 0 and alpha < 1, response)
+
+
+def _network_response(model: AdaGPR, coeffs: Tensor) -> tuple[float, ...]:
+    result = np.ones(len(_LAMBDAS))
+    for conv, mu in zip(deepcopy(model).double().layers(), coeffs.double().numpy(), strict=True):
+        eye = torch.eye(conv.channels, dtype=torch.float64)
+        conv.weight.data = eye.repeat(len(conv.weight) // conv.channels, 1)
+        own, residual = (float(item[0, 0]) for item in maps(conv))
+        result = own * np.polynomial.polynomial.polyval(_LAMBDAS, mu) * result + residual
+    return tuple(result.tolist())
+
+
+def _reach(op: Operator, hops: int) -> Reach:
+    matrix = _scipy(op.matrix)
+    matrix.eliminate_zeros()
+    nodes = np.arange(op.num_nodes)
+    if op.num_nodes > _MOST_SAMPLED:
+        nodes = np.sort(stream(0, "receptive field").choice(op.num_nodes, _MOST_SAMPLED, replace=False))
+    batches = [nodes[start : start + _BATCH] for start in range(0, len(nodes), _BATCH)]
+    counts = np.concatenate([(distances(matrix, batch.tolist(), hops) >= 0).sum(0) for batch in batches])
+    return Reach(hops, float(counts.mean()), int(counts.max()), op.num_nodes, len(nodes))
+
+
+def _scipy(matrix: Tensor) -> sp.csr_array:
+    parts = (matrix.values(), matrix.col_indices(), matrix.crow_indices())
+    return sp.csr_array(tuple(part.numpy().copy() for part in parts), shape=tuple(matrix.shape))
+
+
+@torch.no_grad()
+def _smoothing(model: AdaGPR, x: Features, op: Operator, symmetric: Operator) -> list[Smoothing]:
+    """How alike nodes are, layer by layer, as in the model's own forward pass."""
+    h_0 = model.lin_in(x).relu()
+    found, h = [_alike(0, h_0, symmetric)], h_0
+    for number, (conv, mu) in enumerate(zip(model.layers(), model.layer_coeffs(), strict=True), 1):
+        h = model.activate(conv(h, h_0, op, mu), model.pair_norm)
+        found.append(_alike(number, h, symmetric))
+    return found
+
+
+def _alike(layer: int, h: Tensor, symmetric: Operator) -> Smoothing:
+    h = h.double()
+    # A node without any weight has a zero row, and nobody to differ from.
+    linked = symmetric.matrix.crow_indices().diff() > 0
+    size = float(h.square().sum())
+    energy = max(float(h[linked].square().sum() - (h * (symmetric.matrix @ h)).sum()), 0.0)
+    length = h.norm(dim=1)
+    unit = h[length > 0] / length[length > 0, None]
+    count = len(unit)
+    # The sum of all cosines is the squared length of the sum of all unit vectors.
+    cosine = (float(unit.sum(0).square().sum()) - count) / (count * (count - 1)) if count > 1 else None
+    return Smoothing(layer, energy / len(h), energy / size if size else 0.0, None if cosine is None else 1 - cosine)
+
+
+def _groups(graph: Graph, split: Split, direction: Direction, right: Tensor, right_without: Tensor) -> list[Group]:
+    links = graph.adj.maximum(graph.adj.T) if direction == "symmetric" else graph.adj
+    links = sp.csr_array(links - sp.diags_array(links.diagonal()))
+    links.eliminate_zeros()
+    val, labels = split.val.numpy(), graph.y.numpy()
+    links.data[:] = 1
+    degree = np.diff(links.indptr)[val]
+    known = (links @ (labels >= 0).astype(np.float64))[val]
+    ones = np.eye(graph.num_classes)[labels] * (labels >= 0)[:, None]
+    same = (links @ ones)[val, labels[val]]
+    # Degrees in powers of two: 0, 1, 2 to 3, 4 to 7, ...; shares in fifths, the last with 1 in it.
+    by_degree = np.ceil(np.log2(degree + 1)).astype(int)
+    share = np.divide(same, known, out=np.full(len(val), -1.0), where=known > 0)
+    by_share = np.where(known > 0, np.minimum((5 * share + 1e-9).astype(int), 4), 5)
+    names = [_degrees(number) for number in range(int(by_degree.max()) + 1)]
+    shares = [*(f"{i / 5:.1f} to {(i + 1) / 5:.1f}" for i in range(5)), "no labelled neighbour"]
+    both = right.numpy(), right_without.numpy()
+    return [*_grouped("degree", by_degree, names, *both), *_grouped("homophily", by_share, shares, *both)]
+
+
+def _degrees(number: int) -> str:
+    low, high = 2**number // 2, 2**number - 1
+    return str(low) if low >= high else f"{low} to {high}"
+
+
+def _grouped(
+    by: str, numbers: np.ndarray, names: Sequence[str], right: np.ndarray, right_without: np.ndarray
+) -> list[Group]:
+    """The groups that have nodes, in the order of their names."""
+    members = [(name, numbers == number) for number, name in enumerate(names)]
+    return [
+        Group(by, name, int(mask.sum()), 100 * float(right[mask].mean()), 100 * float(right_without[mask].mean()))
+        for name, mask in members
+        if mask.any()
+    ]

@@ -1,0 +1,300 @@
+r"""Where one node's prediction comes from, as sums that add up exactly.
+
+With dropout off and the ReLUs frozen at what they did for this graph, a network of `AdaGPR` layers is linear:
+
+.. math:: H_0 = R_0 \odot (X W_{in} + b_{in}), \quad
+          H_l = R_l \odot \Big(\sum_k \mu_{lk} \tilde A^k H_{l-1} P_l + H_0 Q_l\Big), \quad
+          Z = H_L W_{out} + b_{out}
+
+:math:`R_l` is 1 where layer ``l`` was positive, else 0; :math:`P_l` and :math:`Q_l` are the layer's weight maps,
+:math:`1 - \alpha` and :math:`\alpha` included. The logit :math:`z` of one node and class is then a sum over paths that
+go back from the output to :math:`X` or to a bias. With :math:`g_l = R_l \odot \partial z / \partial H_l` it is cut in
+three ways:
+
+- by layer and hop: :math:`f_{lk} = \mu_{lk} \langle (\tilde A^\top)^k g_l P_l^\top, H_{l-1} \rangle` came into layer
+  ``l`` through its hop ``k``, :math:`r_l = \langle g_l Q_l^\top, H_0 \rangle` came from :math:`H_0` there. At every
+  layer :math:`z = b_{out} + \sum_{j \ge l} r_j + \sum_k f_{lk}`;
+- by hops in all: what the features gave on paths that take ``t`` products with the operator, in whatever layers.
+  :math:`z = b_{out} + b_{in}\text{'s part} + \sum_t c_t`. A product may stay at its node, by its self loop;
+- by source: what the features of each node gave. :math:`z = b_{out} + b_{in}\text{'s part} + \sum_u s_u`.
+
+All is computed in float64 by one pass backwards over the nodes that the prediction can depend on, with one gradient for
+each number of hops taken so far; from `MOST_HOPS` on they share one, so that memory does not grow with depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from adagpr.errors import InputError
+from adagpr.graph import Graph
+from adagpr.nn import AdaGPR, AdaGPRConv
+from adagpr.ops import Direction, Operator, features, linear, operator
+from adagpr.ops.csr import csr_tensor
+from adagpr.ops.operator import normalise
+
+__all__ = ["MOST_HOPS", "LayerFlow", "NodeExplanation", "Source", "distances", "explain_node", "maps", "total_hops"]
+
+MOST_HOPS = 16
+
+
+@dataclass(frozen=True)
+class LayerFlow:
+    """What one layer took in on the way to the logit.
+
+    Attributes:
+        layer: The layer, counted from 1.
+        hops: What came from the layer before through each hop, hop 0 first.
+        from_h0: What came from the first hidden matrix, by this layer's residual link.
+    """
+
+    layer: int
+    hops: tuple[float, ...]
+    from_h0: float
+
+
+@dataclass(frozen=True)
+class Source:
+    """A node whose features the prediction reads.
+
+    Attributes:
+        node: Its id.
+        distance: Edges from the explained node to it.
+        contribution: What its features add to the logit.
+    """
+
+    node: str
+    distance: int
+    contribution: float
+
+
+@dataclass(frozen=True)
+class NodeExplanation:
+    """One node's prediction, taken apart; see the module for what adds up to what.
+
+    Attributes:
+        node: The node's id.
+        label: Its class, where it is known.
+        prediction: The class that the network gives it.
+        probability: The softmax probability of that class.
+        logit: The logit of that class, in float64.
+        bias_out: What the output map's bias adds to the logit.
+        bias_in: What the input map's bias adds, over all paths.
+        layers: What came in layer by layer and hop by hop.
+        by_hops: What features add on paths of 0, 1, ... hops in all; the last of `MOST_HOPS` + 1 also of more.
+        own: What the node's own features add.
+        sources: The other nodes whose features add or take most, largest first.
+        others: What the features of all remaining nodes add together.
+        num_sources: How many other nodes add anything but 0.
+    """
+
+    node: str
+    label: str | None
+    prediction: str
+    probability: float
+    logit: float
+    bias_out: float
+    bias_in: float
+    layers: tuple[LayerFlow, ...]
+    by_hops: tuple[float, ...]
+    own: float
+    sources: tuple[Source, ...]
+    others: float
+    num_sources: int
+
+    def to_plain(self) -> dict[str, Any]:
+        """The explanation as plain data, ready for JSON."""
+        return asdict(self)
+
+
+def explain_node(
+    model: AdaGPR,
+    graph: Graph,
+    node: object,
+    direction: Direction = "directed",
+    self_loops: bool = True,
+    num_sources: int = 10,
+) -> NodeExplanation:
+    """Takes the prediction of one node apart.
+
+    Args:
+        model: A trained network without PairNorm.
+        graph: The graph that it was trained on.
+        node: The node's id, as a number or as text.
+        direction: How the run read the edges.
+        self_loops: Whether the run added self loops.
+        num_sources: How many other nodes to name.
+
+    Raises:
+        InputError: There is no such node, or PairNorm couples all nodes.
+    """
+    if model.pair_norm is not None:
+        raise InputError("PairNorm makes every node depend on all others: a prediction is then no sum over paths.")
+    position = _position(graph, node)
+    network = _Network.frozen(model, graph, direction, self_loops)
+    logits = network.logits[position]
+    target = int(logits.argmax())
+    matrix = normalise(graph.adj, direction, self_loops)
+    matrix.eliminate_zeros()
+    hops = distances(matrix, [position], total_hops(network.coeffs, network.alphas))[:, 0]
+    reached = np.flatnonzero(hops >= 0)
+    transpose = sp.csr_array(matrix[reached][:, reached].T)
+    flows, parts, bias_in = _backwards(network, transpose, reached, position, target)
+    by_source, nodes = parts.sum(0), reached != position
+    order = np.argsort(-np.abs(by_source), kind="stable")
+    named = [i for i in order if nodes[i] and by_source[i] != 0][:num_sources]
+    own = float(by_source[~nodes].sum())
+    label = int(graph.y[position])
+    used = np.flatnonzero(np.abs(parts).sum(1) > 0)
+    return NodeExplanation(
+        node=str(graph.node_ids[position]),
+        label=None if label < 0 else graph.class_names[label],
+        prediction=graph.class_names[target],
+        probability=float(logits.softmax(-1)[target]),
+        logit=float(logits[target]),
+        bias_out=float(network.bias_out[target]),
+        bias_in=bias_in,
+        layers=tuple(flows),
+        by_hops=tuple(parts.sum(1)[: used[-1] + 1 if len(used) else 1].tolist()),
+        own=own,
+        sources=tuple(
+            Source(str(graph.node_ids[reached[i]]), int(hops[reached[i]]), float(by_source[i])) for i in named
+        ),
+        others=float(by_source[nodes].sum() - by_source[named].sum()),
+        num_sources=int((by_source[nodes] != 0).sum()),
+    )
+
+
+def _position(graph: Graph, node: object) -> int:
+    found = np.flatnonzero(graph.node_ids.astype(str) == str(node))
+    if len(found) == 0:
+        first, last = graph.node_ids[0], graph.node_ids[-1]
+        raise InputError(f"There is no node '{node}' in {graph.name}; its first is '{first}', its last '{last}'.")
+    return int(found[0])
+
+
+@dataclass(frozen=True, eq=False)
+class _Network:
+    """A network in float64 and all that it computed for a graph.
+
+    Attributes:
+        coeffs: The coefficients, ``[layers, hops]``, to the bit those of the model.
+        alphas: Share of the first hidden matrix in each layer.
+        maps: ``P`` and ``Q`` of each layer.
+        from_features: What of the first hidden matrix is due to features; the rest is due to the bias.
+        hidden: The first hidden matrix and the output of every layer.
+        weight_out: Weight of the output map, one row a class.
+        bias_out: Its bias.
+        logits: The result.
+    """
+
+    coeffs: np.ndarray
+    alphas: list[float]
+    maps: list[tuple[np.ndarray, np.ndarray]]
+    from_features: np.ndarray
+    hidden: list[np.ndarray]
+    weight_out: np.ndarray
+    bias_out: np.ndarray
+    logits: Tensor
+
+    @classmethod
+    @torch.no_grad()
+    def frozen(cls, model: AdaGPR, graph: Graph, direction: Direction, self_loops: bool) -> _Network:
+        coeffs = model.coefficients().cpu().double()
+        twin = deepcopy(model).cpu().double().eval()
+        op = operator(graph, direction, self_loops, torch.float64)
+        lin_in, lin_out = twin.lin_in, twin.lin_out
+        mapped = linear(features(graph.x, torch.float64), lin_in.weight, torch.zeros_like(lin_in.bias))
+        hidden = [(mapped + lin_in.bias).relu()]
+        for conv, mu in zip(twin.layers(), coeffs, strict=True):
+            hidden.append(conv(hidden[-1], hidden[0], op, mu).relu())
+        return cls(
+            coeffs=coeffs.numpy(),
+            alphas=[conv.alpha for conv in twin.layers()],
+            maps=[(own.numpy(), residual.numpy()) for own, residual in map(maps, twin.layers())],
+            from_features=(mapped * (hidden[0] > 0)).numpy(),
+            hidden=[h.numpy() for h in hidden],
+            weight_out=lin_out.weight.numpy(),
+            bias_out=lin_out.bias.numpy(),
+            logits=lin_out(hidden[-1]),
+        )
+
+
+def _backwards(
+    network: _Network, transpose: sp.csr_array, reached: np.ndarray, position: int, target: int
+) -> tuple[list[LayerFlow], np.ndarray, float]:
+    """The flow into each layer, what features gave by hops in all and by source, and what the input's bias gave."""
+    hidden = [h[reached] for h in network.hidden]
+    from_features = network.from_features[reached]
+    from_bias = hidden[0] - from_features
+    gradient = np.zeros_like(hidden[-1])
+    gradient[reached == position] = network.weight_out[target]
+    gradients = {0: gradient}
+    parts = np.zeros((MOST_HOPS + 1, len(reached)))
+    bias_in = 0.0
+    flows: list[LayerFlow] = []
+    for number in reversed(range(len(network.maps))):
+        own, residual = network.maps[number]
+        mu = np.trim_zeros(network.coeffs[number], "b")
+        through, from_h0 = np.zeros(network.coeffs.shape[1]), 0.0
+        below: dict[int, np.ndarray] = {}
+        for taken, above in gradients.items():
+            power = above * (hidden[number + 1] > 0)
+            to_h0 = power @ residual.T
+            parts[taken] += (to_h0 * from_features).sum(1)
+            bias_in += float((to_h0 * from_bias).sum())
+            from_h0 += float((to_h0 * hidden[0]).sum())
+            power = power @ own.T
+            for hop, weight in enumerate(mu):
+                power = transpose @ power if hop else power
+                if weight != 0:
+                    through[hop] += weight * (power * hidden[number]).sum()
+                    key = min(taken + hop, MOST_HOPS)
+                    below[key] = below[key] + weight * power if key in below else weight * power
+        flows.insert(0, LayerFlow(number + 1, tuple(through.tolist()), from_h0))
+        gradients = below
+    for taken, above in gradients.items():
+        parts[taken] += (above * from_features).sum(1)
+        bias_in += float((above * from_bias).sum())
+    return flows, parts, bias_in
+
+
+def maps(conv: AdaGPRConv) -> tuple[Tensor, Tensor]:
+    """The matrices ``P`` and ``Q`` of a layer, found by showing it the identity without any graph."""
+    eye = torch.eye(conv.channels, dtype=conv.weight.dtype)
+    alone = csr_tensor(sp.eye_array(conv.channels, format="csr"), conv.weight.dtype)
+    no_graph, hop_0 = Operator(alone, alone, "directed", True), eye.new_ones(1)
+    with torch.no_grad():
+        return conv(eye, eye * 0, no_graph, hop_0), conv(eye * 0, eye, no_graph, hop_0)
+
+
+def total_hops(coeffs: np.ndarray, alphas: Sequence[float]) -> int:
+    """The most hops that a path through all layers takes; ``alpha`` 1 or no coefficient but 0 cuts off all below."""
+    total = 0
+    for mu, alpha in zip(coeffs[::-1], alphas[::-1], strict=True):
+        if alpha == 1.0 or not mu.any():
+            break
+        total += len(np.trim_zeros(mu, "b")) - 1
+    return total
+
+
+def distances(matrix: sp.csr_array, nodes: Sequence[int], most: int) -> np.ndarray:
+    """Edges from each of ``nodes`` (columns) to every node (rows), at most ``most``; -1 where it takes more."""
+    found = np.full((matrix.shape[0], len(nodes)), -1, dtype=np.int32)
+    found[nodes, np.arange(len(nodes))] = 0
+    links = sp.csr_array((matrix.T != 0).astype(np.float32))
+    newest = found == 0
+    for hop in range(1, most + 1):
+        newest = (links @ newest.astype(np.float32) > 0) & (found < 0)
+        if not newest.any():
+            break
+        found[newest] = hop
+    return found

@@ -1,0 +1,120 @@
+"""``adagpr explain`` on runs that were really trained."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from adagpr.cli.main import app, main
+
+QUICK = ["--set", "max_epochs=15", "--set", "num_layers=2", "--set", "hidden_channels=8", "--set", "lr=0.05"]
+
+
+def adagpr(*words: str) -> str:
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of AdaGPR, one without the graph, one of a file and one of another model."""
+    folder = tmp_path_factory.mktemp("runs")
+    rng = np.random.default_rng(0)
+    x, edges = rng.normal(size=(40, 5)), rng.integers(0, 40, (90, 2))
+    np.savez(folder / "own.npz", node_features=x, node_labels=np.arange(40) % 2, edges=edges)
+    csbm = ["train", "csbm", "--set", "data.num_nodes=60", "--jobs", "1"]
+    fixed = ["--set", "projection=fixed", "--set", "fixed_coeffs=[1.0, 0.0]", "--set", "num_coeffs=2"]
+    adagpr(*csbm, *QUICK, "--out", str(folder / "adagpr"))
+    adagpr(*csbm, *QUICK, *fixed, "--out", str(folder / "alone"))
+    adagpr(*csbm, "--model", "mlp", "--set", "max_epochs=1", "--out", str(folder / "mlp"))
+    adagpr("train", str(folder / "own.npz"), *QUICK, "--jobs", "1", "--out", str(folder / "file"))
+    return folder
+
+
+def test_json_holds_the_coefficients_and_a_nodes_parts(runs: Path, tmp_path: Path) -> None:
+    words = ["explain", str(runs / "adagpr"), "--node", "3", "--json", "--out", str(tmp_path / "tables")]
+    found = json.loads(adagpr(*words))
+    record = json.loads((runs / "adagpr" / "record.json").read_text())
+    assert [part["coefficients"] for part in found["layers"]] == record["coefficients"]
+    assert found["val_acc"] == pytest.approx(100 * record["result"]["val_acc"])
+    node = found["node"]
+    assert node["bias_out"] + node["bias_in"] + sum(node["by_hops"]) == pytest.approx(node["logit"], abs=1e-6)
+    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == [
+        "ablations.parquet",
+        "groups.parquet",
+        "layers.parquet",
+    ]
+
+
+def test_a_person_reads_tables_and_sentences(runs: Path) -> None:
+    lines = adagpr("explain", str(runs / "adagpr"), "--node", "3").splitlines()
+    assert lines[0] == "csbm, split random/0: adagpr with 2 layers"
+    assert lines[3].split() == ["layer", "hop", "0", "hop", "1", "hop", "2", "hop", "3", "mean", "hop", "farthest"]
+    plain = json.loads(adagpr("explain", str(runs / "adagpr"), "--node", "3", "--json"))
+    node = plain["node"]
+    start = f"Node 3 is predicted as {node['prediction']} with probability {node['probability']:.3f} (its class is "
+    assert any(line.startswith(start) for line in lines)
+    first = plain["ablations"][0]
+    (row,) = (line for line in lines if line.startswith("without the graph"))
+    assert row.split()[3:] == [
+        f"{first['accuracy']:.1f}",
+        "%",
+        f"{first['difference']:+.1f}",
+        str(first["right_only_with"]),
+        str(first["right_only_without"]),
+    ]
+
+
+def test_a_network_without_the_graph_is_said_to_be_one(runs: Path) -> None:
+    lines = adagpr("explain", str(runs / "alone")).splitlines()
+    assert "No layer uses the graph: a prediction reads nothing but its own node." in lines
+    assert "Taking out hop 1 changes no bit of any prediction." in lines
+
+
+def test_the_run_of_a_file_is_explained_also_where_it_has_moved(runs: Path) -> None:
+    before = adagpr("explain", str(runs / "file"), "--json")
+    (runs / "own.npz").rename(runs / "moved.npz")
+    moved = json.loads(adagpr("explain", str(runs / "file"), "--dataset", str(runs / "moved.npz"), "--json"))
+    (runs / "moved.npz").rename(runs / "own.npz")
+    assert {**moved, "dataset": "own"} == json.loads(before)
+
+
+def test_texas_shows_the_papers_pattern(benchmark_root: Path, tmp_path: Path) -> None:
+    settings = {"num_layers": 4, "num_coeffs": 4, "alpha": 0.5, "theta": 1.0, "dropout": 0.5, "max_epochs": 120}
+    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    adagpr("train", "texas", "--split", "geom-gcn/0", *words, "--jobs", "1", "--out", str(tmp_path / "run"))
+    lines = adagpr("explain", str(tmp_path / "run")).splitlines()
+    assert [line.split() for line in lines[4:8]] == [
+        [layer, "1.000", "0", "0", "0", "0.00", "0"] for layer in ("1", "2", "3", "4")
+    ]
+    assert lines[8] == "No layer uses the graph: a prediction reads nothing but its own node."
+    assert "Taking out hop 1, hop 2, hop 3 changes no bit of any prediction." in lines
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["gone"], "gone holds no complete run: there is no record.json in it."),
+        (["mlp"], "The model 'mlp' has no layers with coefficients to explain."),
+        (["adagpr", "--node", "60"], "There is no node '60' in csbm; its first is '0', its last '59'."),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    words: list[str],
+    sentence: str,
+    runs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(runs)
+    monkeypatch.setattr(sys, "argv", ["adagpr", "explain", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    printed = capsys.readouterr()
+    assert (ended.value.code, printed.out, printed.err) == (2, "", f"Error: {sentence}\n")
