@@ -21,7 +21,7 @@ from adagpr.errors import AdaGPRError, BusyError
 from adagpr.experiments.plan import Task
 from adagpr.files import make_folder, read_json, write_json
 from adagpr.graph import Graph, Split
-from adagpr.training import Run
+from adagpr.training import Run, load_run
 from adagpr.training.config import config_digest, describe_data, resolve
 from adagpr.training.several import Job, fit_group, group_size
 from adagpr.training.workers import spread
@@ -150,6 +150,14 @@ class _Board:
 
     def fit(self, group: Sequence[Job]) -> list[tuple[Any, ...]]:
         """Fits runs in this process; what became of each, as `add` takes it, or ``("busy", job)``."""
+        # A complete run is taken as it is, also one that was computed with more threads.
+        complete = [job for job in group if (self._folder(job) / "record.json").exists()]
+        found = [("done", job.number, self._row(job, load_run(self._folder(job)))) for job in complete]
+        return [*found, *self._trained([job for job in group if job not in complete])]
+
+    def _trained(self, group: Sequence[Job]) -> list[tuple[Any, ...]]:
+        if not group:
+            return []
         graph, _ = _load(self.task.row.data.name, self.task.row.data.split)
         try:
             runs = fit_group(graph, self.model, group, self.options, lambda message: None)
@@ -160,6 +168,9 @@ class _Board:
         except AdaGPRError as error:
             return [("failed", str(error))]
         return [("done", job.number, self._row(job, run)) for job, run in zip(group, runs, strict=True)]
+
+    def _folder(self, job: Job) -> Path:
+        return self._folders.runs / self._names[job.number]
 
     def _row(self, job: Job, run: Run) -> dict[str, Any]:
         row = {
