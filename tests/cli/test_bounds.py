@@ -78,7 +78,7 @@ def test_an_estimate_shows_its_error(runs: Path) -> None:
         (["adagpr", "--delta", "0"], "bounds: delta must be between 0 and 1, got 0."),
         (
             ["adagpr", "--graph", "digits"],
-            "The run was trained on another graph than this 'digits'; give its own as graph.",
+            "This is not the graph of the run: its SHA-256 sum differs from the record's.",
         ),
         (["adagpr", "--max-exact", "1", "--num-probes", "1"], "spectrum: num_probes must be at least 2, got 1."),
     ],

@@ -19,7 +19,8 @@ import adagpr
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split, from_scipy
 from adagpr.insight import bounds
-from adagpr.insight.bounds import Sizes, log_recursion, log_terms, num_neighbours
+from adagpr.insight.bounds import num_neighbours
+from adagpr.insight.theorem import Sizes, log_recursion, log_terms
 from adagpr.nn import AdaGPR
 from adagpr.training import Run
 
@@ -259,9 +260,9 @@ def test_a_run_in_a_folder_finds_its_graph_whatever_the_split(tmp_path: Path) ->
 
 
 def test_mistakes_are_said(run: Run) -> None:
-    with pytest.raises(InputError, match="The run's graph cannot be loaded again; give it as graph"):
+    with pytest.raises(InputError, match="The run's data cannot be loaded again, so give them"):
         bounds(run)
-    with pytest.raises(InputError, match="trained on another graph than this 'csbm'"):
+    with pytest.raises(InputError, match="This is not the graph of the run"):
         bounds(run, graph=adagpr.load("csbm", num_nodes=60)[0])
     with pytest.raises(InputError, match="delta must be between 0 and 1, got 1"):
         bounds(run, graph=star(), delta=1.0)

@@ -203,7 +203,7 @@ def test_gcnii_and_a_directed_graph_of_ones_own(data: tuple[Graph, Split]) -> No
     found = explain(run, graph=own, split=split, node=3)
     assert [part.coefficients for part in found.layers] == [(0, 1), (0, 1)]
     assert "The graph is directed" in found.remarks[0]
-    with pytest.raises(InputError, match=r"cannot be loaded again, so give them to explain: Unknown data set 'graph'"):
+    with pytest.raises(InputError, match=r"cannot be loaded again, so give them: Unknown data set 'graph'"):
         explain(run)
     with pytest.raises(InputError, match="graph and split must be given together"):
         explain(run, graph=own)

@@ -30,16 +30,15 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from adagpr.data import load
 from adagpr.errors import InputError
 from adagpr.files import make_folder, write_atomically
 from adagpr.graph import Graph, Split
 from adagpr.insight.node import NodeExplanation, distances, explain_node, maps, total_hops
+from adagpr.insight.source import data_of
 from adagpr.nn import AdaGPR
 from adagpr.ops import Direction, Features, Operator, features, operator
 from adagpr.seeding import stream
 from adagpr.training import Run, load_run
-from adagpr.training.config import describe_data
 
 __all__ = ["Ablation", "Explanation", "Group", "LayerPart", "Reach", "Smoothing", "explain", "with_coefficients"]
 
@@ -203,7 +202,7 @@ def explain(
     config = run.record["config"]
     if not isinstance(run.model, AdaGPR):
         raise InputError(f"The model '{config['model']['name']}' has no layers with coefficients to explain.")
-    graph, split = _data(config["data"], graph, split, dataset, data_root)
+    graph, split = data_of(run, graph, split, dataset, data_root)
     direction, self_loops = config["training"]["direction"], config["training"]["self_loops"]
     model = deepcopy(run.model).cpu().eval()
     op = operator(graph, direction, self_loops)
@@ -233,27 +232,6 @@ def explain(
         node=explained,
         remarks=tuple(remarks),
     )
-
-
-def _data(
-    stored: dict[str, Any], graph: Graph | None, split: Split | None, dataset: str | None, root: Path | str | None
-) -> tuple[Graph, Split]:
-    """The run's graph and split, as given or loaded again, once their sums are those of the run."""
-    if (graph is None) != (split is None):
-        raise InputError("explain: graph and split must be given together.")
-    if graph is None or split is None:
-        known = ("name", "split", "graph_sha256", "split_sha256")
-        options = {key: value for key, value in stored.items() if key not in known}
-        try:
-            graph, splits = load(dataset or stored["name"], stored["split"], data_root=root, **options)
-        except InputError as error:
-            raise InputError(f"The run's data cannot be loaded again, so give them to explain: {error}") from error
-        split = splits[0]
-    found = describe_data(graph, split)
-    for what in ("graph", "split"):
-        if found[f"{what}_sha256"] != stored[f"{what}_sha256"]:
-            raise InputError(f"This is not the {what} of the run: its SHA-256 sum differs from the record's.")
-    return graph, split
 
 
 def _remarks(model: AdaGPR, graph: Graph, direction: Direction) -> list[str]:

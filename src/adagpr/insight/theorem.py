@@ -1,0 +1,319 @@
+r"""The formulas of the paper's theory: Theorem 1, Corollary 1 and the transductive bound.
+
+With :math:`s_l = \sum_i \sum_k \mu^{(l)}_k |\lambda_i|^k`, :math:`B_l` the largest column L1 norm of a layer's weights,
+here of :math:`(1 - \beta_l) I + \beta_l W_l`, and :math:`D = \sqrt N R`, Theorem 1 reads
+
+.. math::
+    \mathcal R \le Q C' \Big\{ \sqrt{2 p_0} B_0 \alpha \|X\|_F \sum_{l=1}^{L} (1 - \alpha)^l 2^l
+    \prod_{j=0}^{l-1} B_{L-j} s_{L-j} + D \sum_{l=0}^{L-1} (1 - \alpha)^{l+1} 2^l \prod_{j=0}^{l} B_{L-j} s_{L-j} \Big\}
+
+It is printed with :math:`l = 1..L` in the second sum, which drops a term and asks for a layer 0 that does not exist.
+Beside it stands the recursion of the proof, unrolled without loosening, with :math:`r_0 = 2 B_0 \sqrt{2 p_0} \|X\|_F`:
+
+.. math:: r_l = 2 (1 - \alpha) B_l s_l (r_{l-1} + D) + \alpha B_l r_0, \qquad \mathcal R \le Q C' r_L
+
+Each is computed with three terms in the place of :math:`s_l`: itself (``spectrum``), the proof's own
+:math:`\sqrt{\mathrm{Tr}[A(\mu)^2]}` (``trace``), and :math:`N \sum_k \mu_k d^{k/2}` (``degree``), which the paper
+argues against. Where :math:`\alpha` differs between layers, each factor and each injection takes that of its own layer.
+All sums are in logarithms. :math:`C'` is unknown and hides :math:`C^L`; it is 1 here.
+
+The transductive bound (El-Yaniv and Pechyony, 2009) then says of the test error, with probability :math:`1 - \delta`,
+
+.. math:: \text{test} - \text{training} \le \mathcal R + c_0 Q \sqrt{\min(M, U)} + \sqrt{S Q \ln(1 / \delta) / 2}
+
+with ``M`` training and ``U`` test nodes, :math:`Q = 1/M + 1/U` and :math:`c_0 = \sqrt{32 (1 + \ln 4) / 3}`. ``S`` is
+printed near 1/2. With that the last term would be below Hoeffding's, which is sharp. The inequality behind it, for
+sampling without replacement, gives :math:`S = (M + U) / ((M + U - 1/2)(1 - 1/(2 \max(M, U))))`, near 1; both are given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from adagpr.ops.spectrum import Estimate, Spectrum
+
+__all__ = [
+    "FORMS",
+    "LayerBound",
+    "Sizes",
+    "Total",
+    "Transductive",
+    "layer_bounds",
+    "log_recursion",
+    "log_terms",
+    "total_of",
+    "transductive_of",
+]
+
+FORMS = ("spectrum", "trace", "degree")
+C_0 = math.sqrt(32 * (1 + math.log(4)) / 3)
+
+_LN10 = math.log(10)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What both formulas take of a network but its spectrum, layers first to last.
+
+    Attributes:
+        alphas: Share of the first hidden matrix in each layer.
+        weight_norms: ``B`` of each layer.
+        input_norm: ``B`` of the input map.
+        features_norm: Frobenius norm of the features.
+        largest_activation: ``R``.
+        num_nodes: ``N``.
+        num_train: ``M``.
+        num_test: ``U``.
+    """
+
+    alphas: tuple[float, ...]
+    weight_norms: tuple[float, ...]
+    input_norm: float
+    features_norm: float
+    largest_activation: float
+    num_nodes: int
+    num_train: int
+    num_test: int
+
+    @property
+    def q(self) -> float:
+        """``Q``."""
+        return 1 / self.num_train + 1 / self.num_test
+
+    @property
+    def p0(self) -> float:
+        """``p0``, the chance of each sign in the transductive Rademacher complexity."""
+        return self.num_train * self.num_test / (self.num_train + self.num_test) ** 2
+
+    @property
+    def log_input(self) -> float:
+        """Logarithm of ``sqrt(2 p0) B0 |X|``."""
+        return 0.5 * math.log(2 * self.p0) + _log(self.input_norm) + _log(self.features_norm)
+
+    @property
+    def log_d(self) -> float:
+        """Logarithm of ``D``."""
+        return 0.5 * math.log(self.num_nodes) + _log(self.largest_activation)
+
+    def log_factors(self, log_spectrum: Sequence[float]) -> np.ndarray:
+        """Logarithm of ``(1 - alpha) B s`` of each layer."""
+        own = [_log(1 - alpha) + _log(b) for alpha, b in zip(self.alphas, self.weight_norms, strict=True)]
+        return np.array(own) + np.asarray(log_spectrum, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class LayerBound:
+    """One layer in the bound of the run's own coefficients.
+
+    Attributes:
+        layer: Its number, counted from 1.
+        coeffs: The weight of each hop.
+        weight_norm: ``B``, the largest column L1 norm of ``(1 - beta) I + beta W``.
+        spectrum: The spectrum term ``s``.
+        trace: The proof's tighter ``sqrt(Tr[A(mu)^2])``.
+        log10_degree: The term with ``d^(k/2)`` in the place of ``|lambda|^k``, in log10.
+        log10_factor: ``2 (1 - alpha) B s``, by which the layer multiplies all that enters below it, in log10.
+        log10_term: What enters at this layer, after all layers above: these terms sum to the printed bound.
+        log10_recursion: The recursion's value after this layer, times ``Q``.
+    """
+
+    layer: int
+    coeffs: tuple[float, ...]
+    weight_norm: float
+    spectrum: Estimate
+    trace: Estimate
+    log10_degree: float
+    log10_factor: float
+    log10_term: float
+    log10_recursion: float
+
+
+@dataclass(frozen=True)
+class Total:
+    """A bound of the Rademacher complexity.
+
+    Attributes:
+        model: ``run`` for the run's coefficients, ``gcnii`` for hop 1 everywhere (Corollary 1), ``residual`` for hop 0.
+        form: One of `FORMS`.
+        log10_printed: Theorem 1 as printed, its second sum over ``l = 0..L-1``.
+        log10_recursion: The proof's recursion.
+        log10_error: Half of what the printed one moves when all layers' terms move by their error together.
+    """
+
+    model: str
+    form: str
+    log10_printed: float
+    log10_recursion: float
+    log10_error: float
+
+
+@dataclass(frozen=True)
+class Transductive:
+    """The bound of the difference between test and training error, and that difference as measured.
+
+    Attributes:
+        num_train: ``M``.
+        num_test: ``U``.
+        q: ``Q``.
+        s: ``S`` as printed.
+        s_sampling: ``S`` as the inequality for sampling without replacement gives it.
+        c0: The constant of El-Yaniv and Pechyony.
+        delta: The bound holds with probability ``1 - delta``.
+        p0: Probability of each sign.
+        c0_term: ``c0 Q sqrt(min(M, U))``.
+        delta_term: ``sqrt(S Q / 2 ln(1 / delta))`` with the printed ``S``.
+        delta_term_sampling: The same with the other one.
+        log10_complexity: The complexity, by the run's printed Theorem 1.
+        log10_total: All three together, as printed.
+        loss_gap: Test less training cross entropy of the run.
+        error_gap: Test less training share of wrong predictions.
+    """
+
+    num_train: int
+    num_test: int
+    q: float
+    s: float
+    s_sampling: float
+    c0: float
+    delta: float
+    p0: float
+    c0_term: float
+    delta_term: float
+    delta_term_sampling: float
+    log10_complexity: float
+    log10_total: float
+    loss_gap: float
+    error_gap: float
+
+
+def log_terms(sizes: Sizes, log_spectrum: Sequence[float]) -> np.ndarray:
+    """Natural logarithms of the printed theorem's terms, by the layer at which they enter; their sum is the bound.
+
+    Args:
+        sizes: Norms and counts.
+        log_spectrum: Natural logarithm of each layer's spectrum term, first to last.
+    """
+    factors = sizes.log_factors(log_spectrum)
+    products = np.cumsum(factors[::-1])[::-1]
+    depths = np.arange(len(factors), 0, -1)
+    log_alphas = np.array([_log(alpha) for alpha in sizes.alphas])
+    injected = depths * math.log(2) + products + log_alphas + sizes.log_input
+    bounded = (depths - 1) * math.log(2) + products + sizes.log_d
+    result: np.ndarray = np.logaddexp(injected, bounded) + math.log(sizes.q)
+    return result
+
+
+def log_recursion(sizes: Sizes, log_spectrum: Sequence[float]) -> np.ndarray:
+    """Natural logarithms of the proof's recursion after each layer, times ``Q``; see the module."""
+    log_r0 = math.log(2) + sizes.log_input
+    log_r, values = log_r0, []
+    for factor, alpha, norm in zip(sizes.log_factors(log_spectrum), sizes.alphas, sizes.weight_norms, strict=True):
+        grown = math.log(2) + factor + np.logaddexp(log_r, sizes.log_d)
+        log_r = float(np.logaddexp(grown, _log(alpha) + _log(norm) + log_r0))
+        values.append(log_r)
+    return np.array(values) + math.log(sizes.q)
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0 else -math.inf
+
+
+def _log_degree(coeffs: Sequence[float], num_nodes: int, degree: int) -> float:
+    """Logarithm of ``N sum_k |mu_k| d^(k/2)``."""
+    hops = [_log(abs(mu)) + (0.5 * k * _log(degree) if k else 0.0) for k, mu in enumerate(coeffs)]
+    return math.log(num_nodes) + float(np.logaddexp.reduce(hops))
+
+
+def _log_spectrum(
+    form: str, coeffs: Sequence[Sequence[float]], found: Spectrum, degree: int, shift: float = 0.0
+) -> list[float]:
+    """Logarithm of each layer's term in one form, moved by ``shift`` of its errors."""
+    if form == "degree":
+        return [_log_degree(row, found.num_nodes, degree) for row in coeffs]
+    pick = found.absolute_sum if form == "spectrum" else lambda row: found.squared_trace(row).sqrt()
+    cache = {tuple(row): pick(row) for row in coeffs}
+    terms = [cache[tuple(row)] for row in coeffs]
+    return [_log(term.value + shift * term.error) for term in terms]
+
+
+def total_of(
+    name: str, form: str, coeffs: list[tuple[float, ...]], sizes: Sizes, found: Spectrum, degree: int
+) -> Total:
+    """The whole of Theorem 1 for one model in one form, printed and by recursion.
+
+    Args:
+        name: Name of the model.
+        form: One of `FORMS`.
+        coeffs: Its coefficients, layer by layer.
+        sizes: What else enters.
+        found: The graph's spectrum.
+        degree: The largest degree.
+    """
+    low, middle, high = (_log_spectrum(form, coeffs, found, degree, shift) for shift in (-1.0, 0.0, 1.0))
+    printed = [float(np.logaddexp.reduce(log_terms(sizes, logs))) / _LN10 for logs in (low, middle, high)]
+    recursion = float(log_recursion(sizes, middle)[-1]) / _LN10
+    error = 0.0 if found.is_exact or form == "degree" else (printed[2] - printed[0]) / 2
+    return Total(name, form, printed[1], recursion, error)
+
+
+def layer_bounds(coeffs: list[tuple[float, ...]], sizes: Sizes, found: Spectrum, degree: int) -> tuple[LayerBound, ...]:
+    """What each layer contributes; the arguments are those of `total_of`."""
+    logs = _log_spectrum("spectrum", coeffs, found, degree)
+    factors = (sizes.log_factors(logs) + math.log(2)) / _LN10
+    terms, recursion = log_terms(sizes, logs) / _LN10, log_recursion(sizes, logs) / _LN10
+    return tuple(
+        LayerBound(
+            layer=i + 1,
+            coeffs=row,
+            weight_norm=sizes.weight_norms[i],
+            spectrum=found.absolute_sum(row),
+            trace=found.squared_trace(row).sqrt(),
+            log10_degree=_log_degree(row, found.num_nodes, degree) / _LN10,
+            log10_factor=float(factors[i]),
+            log10_term=float(terms[i]),
+            log10_recursion=float(recursion[i]),
+        )
+        for i, row in enumerate(coeffs)
+    )
+
+
+def transductive_of(sizes: Sizes, delta: float, log10_complexity: float, result: dict[str, Any]) -> Transductive:
+    """The transductive bound beside the measured gap.
+
+    Args:
+        sizes: What enters the theorem.
+        delta: The bound holds with probability ``1 - delta``.
+        log10_complexity: The complexity term, as `total_of` gives it.
+        result: The ``result`` of the run's record.
+    """
+    m, u = sizes.num_train, sizes.num_test
+    fewer = min(m, u)
+    s = 2 * (m + u) * fewer / ((2 * (m + u) - 1) * (2 * fewer - 1))
+    s_sampling = (m + u) / ((m + u - 0.5) * (1 - 0.5 / max(m, u)))
+    c0_term = C_0 * sizes.q * math.sqrt(fewer)
+    delta_term, delta_term_sampling = (
+        math.sqrt(value * sizes.q / 2 * math.log(1 / delta)) for value in (s, s_sampling)
+    )
+    total = float(np.logaddexp(log10_complexity * _LN10, math.log(c0_term + delta_term))) / _LN10
+    return Transductive(
+        num_train=m,
+        num_test=u,
+        q=sizes.q,
+        s=s,
+        s_sampling=s_sampling,
+        c0=C_0,
+        delta=delta,
+        p0=sizes.p0,
+        c0_term=c0_term,
+        delta_term=delta_term,
+        delta_term_sampling=delta_term_sampling,
+        log10_complexity=log10_complexity,
+        log10_total=total,
+        loss_gap=result["test_loss"] - result["train_loss"],
+        error_gap=result["train_acc"] - result["test_acc"],
+    )
