@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 
 import numpy as np
 import pytest
@@ -21,6 +23,10 @@ MIRROR = os.environ.get("ADAGPR_DATA", "")
 # Fixtures that need more than Python: whether it is here, and what to say where it is not.
 NEEDS = {
     "benchmark_root": (bool(MIRROR), "the benchmark files (set ADAGPR_DATA)"),
+    "postgres": (
+        find_spec("psycopg") is not None and bool(which("postgres") or [*Path("/usr/lib/postgresql").glob("*/bin")]),
+        "a PostgreSQL server (Debian's postgresql) and psycopg",
+    ),
     "tiny_disk": (sys.platform == "linux" and os.geteuid() == 0, "mounting a small disk (needs root on Linux)"),
 }
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from adagpr.data import csbm, load
     from adagpr.graph import Graph, Split, from_edge_index, from_scipy
-    from adagpr.insight import bounds, explain
+    from adagpr.insight.bounds import bounds
+    from adagpr.insight.explain import explain
     from adagpr.nn import GCNII, MLP, AdaGPR, AdaGPRConv
     from adagpr.ops import Operator, gpr_propagate, operator
     from adagpr.training import Run, fit

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-from adagpr.cli import bench, bounds, compare, data, explain, models, reproduce, train
+from adagpr.cli import bench, bounds, compare, data, explain, models, reproduce, train, tune
 from adagpr.errors import AdaGPRError, InputError
 
 __all__ = ["app", "main"]
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("models")(models.models)
+app.command("tune")(tune.tune)
 app.command("explain")(explain.explain)
 app.command("bounds")(bounds.bounds)
 app.command("compare")(compare.compare)

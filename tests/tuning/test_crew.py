@@ -1,0 +1,81 @@
+"""What a worker does when another one was faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+from adagpr.graph import Graph, Split
+from adagpr.tuning import Space, crew
+from adagpr.tuning.objective import Task
+from adagpr.tuning.storage import create_study
+from adagpr.tuning.trials import take_up
+
+Work = Callable[[int], list[tuple[str, float | None]]]
+
+
+@pytest.fixture
+def study(tmp_path: Path, small: tuple[Graph, list[Split]], quick_space: Space) -> optuna.Study:
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+    return create_study(Task(*small, [0], "adagpr", quick_space).name, str(tmp_path / "a.jsonl"), take_up)
+
+
+@pytest.fixture
+def work(study: optuna.Study, tmp_path: Path, small: tuple[Graph, list[Split]], quick_space: Space) -> Work:
+    """Works in this process towards so many trials; gives back states and values of all that were begun."""
+
+    def call(num_trials: int) -> list[tuple[str, float | None]]:
+        crew._run_some(Task(*small, [0], "adagpr", quick_space), str(tmp_path / "a.jsonl"), num_trials)
+        return [(trial.state.name, trial.value) for trial in study.trials]
+
+    return call
+
+
+def test_a_trial_too_many_is_given_up_before_it_trains(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As if another worker had begun the last trial in between.
+    answers = iter([1, 1, 0])
+    monkeypatch.setattr(crew, "num_to_do", lambda trials, num_trials: next(answers))
+    monkeypatch.setattr(crew, "objective", lambda task, trial: 1.0)
+    assert work(1) == [("COMPLETE", 1.0), ("FAIL", None)]
+
+
+def test_a_worker_that_slept_while_its_trial_was_taken_up_goes_on_with_the_next(
+    study: optuna.Study, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sleep(task: Task, trial: optuna.Trial) -> float:
+        if trial.number == 0:
+            take_up(study, study.trials[0])
+        return float(trial.number)
+
+    monkeypatch.setattr(crew, "objective", sleep)
+    assert work(2) == [("FAIL", None), ("COMPLETE", 1.0), ("COMPLETE", 2.0)]
+
+
+def test_other_mistakes_are_not_mistaken_for_that(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(task: Task, trial: optuna.Trial) -> float:
+        raise ValueError("a mistake of ours")
+
+    monkeypatch.setattr(crew, "objective", fail)
+    with pytest.raises(ValueError, match="a mistake of ours"):
+        work(2)
+
+
+def test_the_draw_of_a_trial_depends_on_its_place_and_not_on_how_often_it_was_begun(
+    study: optuna.Study, work: Work, quick_space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[dict[str, Any]] = []
+
+    def draw(task: Task, trial: optuna.Trial) -> float:
+        drawn.append(quick_space.suggest(trial))
+        if len(drawn) == 1:
+            take_up(study, study.trials[0])
+        return 1.0
+
+    monkeypatch.setattr(crew, "objective", draw)
+    work(3)
+    assert drawn[0] == drawn[1]
+    assert len({str(values) for values in drawn}) == 3

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+import optuna
+import pytest
+import torch
+
+from adagpr import fit
+from adagpr.data.splits import random_split
+from adagpr.errors import InputError
+from adagpr.graph import Graph, Split
+from adagpr.tuning import Space
+from adagpr.tuning.objective import Task, blind, objective
+
+optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+PARAMS = {"lr": 0.05, "weight_decay": 0.001, "dropout": 0.2, "alpha": 0.3}
+
+
+def make_task(small: tuple[Graph, list[Split]], space: Space, **changes: Any) -> Task:
+    graph, (split,) = small
+    return replace(Task(graph, [split, random_split(graph.y, 1)], [0], "adagpr", space), **changes)
+
+
+def run_one(task: Task, params: dict[str, Any] | None = None) -> optuna.trial.FrozenTrial:
+    study = optuna.create_study()
+    study.enqueue_trial(PARAMS if params is None else params)
+    study.optimize(lambda trial: objective(task, trial), n_trials=1)
+    return study.trials[0]
+
+
+def test_only_training_and_validation_labels_are_left(small: tuple[Graph, list[Split]]) -> None:
+    graph, (split,) = small
+    hidden = blind(graph, split)
+    assert torch.equal(hidden.y[split.train], graph.y[split.train])
+    assert torch.equal(hidden.y[split.val], graph.y[split.val])
+    assert hidden.y[split.test].unique().tolist() == [0]
+    assert hidden.num_classes == graph.num_classes
+
+
+def test_a_trial_s_value_is_the_validation_loss_that_fit_reaches(
+    small: tuple[Graph, list[Split]], quick_space: Space
+) -> None:
+    task = make_task(small, quick_space)
+    trial = run_one(task)
+    run = fit(task.graph, task.splits[0], **task.options(PARAMS))
+    assert trial.value == run.record["result"]["val_loss"]
+    assert trial.user_attrs["result"]["epochs"] == 16
+
+
+def test_other_test_labels_change_nothing(small: tuple[Graph, list[Split]], quick_space: Space) -> None:
+    task = make_task(small, quick_space)
+    labels = task.graph.y.clone()
+    labels[task.splits[0].test] = 1 - labels[task.splits[0].test]
+    spoiled = replace(task, graph=replace(task.graph, y=labels))
+    assert spoiled.graph.fingerprint != task.graph.fingerprint
+    one, other = run_one(task), run_one(spoiled)
+    assert one.value == other.value
+    assert one.intermediate_values == other.intermediate_values
+    assert one.user_attrs["result"]["graph_sha256"] == other.user_attrs["result"]["graph_sha256"]
+    train = task.splits[0].train[:3]
+    labels[train] = 1 - labels[train]
+    assert run_one(replace(task, graph=replace(task.graph, y=labels))).value != one.value
+
+
+def test_several_splits_are_averaged(small: tuple[Graph, list[Split]], quick_space: Space) -> None:
+    first, second = (run_one(make_task(small, quick_space, tuned=[number])).value for number in (0, 1))
+    both = run_one(make_task(small, quick_space, tuned=[0, 1]))
+    assert first is not None
+    assert second is not None
+    assert both.value == fmean([first, second])
+    assert list(both.intermediate_values) == [2, 4, 8, 16, 18, 20, 24, 32]
+    assert both.intermediate_values[16] == first
+
+
+def test_the_penalty_does_not_enter_the_value(small: tuple[Graph, list[Split]], quick_space: Space) -> None:
+    space = quick_space.with_settings({"decay": "penalty", "monitor": "val_objective", "weight_decay": 0.1})
+    task = make_task(small, space)
+    run = fit(task.graph, task.splits[0], **task.options(PARAMS | {"weight_decay": 0.1}))
+    result = run.record["result"]
+    assert result["val_objective"] > result["val_loss"]
+    assert run_one(task).value == result["val_loss"]
+
+
+def test_what_stopped_early_still_has_a_value_at_every_rung(
+    small: tuple[Graph, list[Split]], quick_space: Space
+) -> None:
+    task = make_task(small, quick_space.with_settings({"patience": 1, "max_epochs": 160}))
+    trial = run_one(task)
+    assert trial.user_attrs["result"]["epochs"] < 80
+    assert list(trial.intermediate_values) == [20, 40, 80, 160]
+    assert trial.intermediate_values[160] == trial.value
+
+
+def test_a_hopeless_trial_is_pruned_before_its_end(small: tuple[Graph, list[Split]], quick_space: Space) -> None:
+    task = make_task(small, quick_space)
+    study = optuna.create_study(pruner=optuna.pruners.MedianPruner(n_startup_trials=1))
+    for lr in (0.05, 0.001):
+        study.enqueue_trial({**PARAMS, "lr": lr})
+    study.optimize(lambda trial: objective(task, trial), n_trials=2)
+    pruned = study.trials[1]
+    assert pruned.state == optuna.trial.TrialState.PRUNED
+    assert pruned.user_attrs["result"]["epochs"] < 16
+    assert pruned.user_attrs["result"]["pruned_because"] == "above the median"
+
+
+def test_a_diverging_trial_is_pruned_and_says_why(small: tuple[Graph, list[Split]], quick_space: Space) -> None:
+    trial = run_one(make_task(small, quick_space.with_settings({"lr": 1e30})))
+    assert trial.state == optuna.trial.TrialState.PRUNED
+    assert "Training diverged" in trial.user_attrs["result"]["pruned_because"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"alhpa": 1}, "Did you mean 'alpha'"), ({"seed": 1}, "cannot hold seed"), ({"theta": -1}, "theta must be")],
+)
+def test_a_space_that_does_not_fit_is_refused_before_any_trial(
+    settings: dict[str, Any], message: str, small: tuple[Graph, list[Split]], quick_space: Space
+) -> None:
+    with pytest.raises(InputError, match=message):
+        make_task(small, quick_space.with_settings(settings)).check()

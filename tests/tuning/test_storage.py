@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from adagpr.errors import InputError, StorageError
+from adagpr.tuning import storage
+from adagpr.tuning.storage import create_study, held, is_server, shown
+from adagpr.tuning.trials import take_up
+
+
+def test_the_journal_is_lines_of_json(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    study = create_study("one", str(path), take_up)
+    study.tell(study.ask(), 1.0)
+    lines = path.read_text().splitlines()
+    assert len(lines) >= 3
+    assert all(isinstance(json.loads(line), dict) for line in lines)
+    assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_half_a_line_of_a_killed_process_is_removed_and_the_rest_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    study = create_study("one", str(path), take_up)
+    study.tell(study.ask(), 1.0)
+    with path.open("ab") as file:
+        file.write(b'{"op_code": 4, "wor')
+    again = create_study("one", str(path), take_up)
+    again.tell(again.ask(), 2.0)
+    study.tell(study.ask(), 3.0)
+    assert [trial.value for trial in create_study("one", str(path), take_up).trials] == [1.0, 2.0, 3.0]
+
+
+def hold_for_ever(path: str) -> None:
+    storage._JournalLock(path).acquire()
+    Path(f"{path}.held").touch()
+    time.sleep(60)
+
+
+def test_a_process_killed_while_it_writes_leaves_no_lock(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.jsonl")
+    study = create_study("one", path, take_up)
+    process = multiprocessing.get_context("fork").Process(target=hold_for_ever, args=(path,))
+    process.start()
+    while not Path(f"{path}.held").exists():
+        time.sleep(0.01)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    started = time.monotonic()
+    study.tell(study.ask(), 1.0)
+    assert time.monotonic() - started < 5.0
+
+
+def test_a_journal_serves_one_command_at_a_time(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.jsonl")
+    with held(path), pytest.raises(InputError, match="Another command is tuning with"), held(path):
+        pass
+    with held(path):
+        pass
+
+
+@pytest.mark.parametrize("content", ["not json\n\n", "{}\n", "[1]\n", '{"op_code": 99, "worker_id": "a"}\n'])
+def test_a_file_that_is_no_journal_is_refused(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(content)
+    with pytest.raises(InputError, match="is not a study's journal"):
+        create_study("one", str(path), take_up)
+    assert path.read_text() == content
+
+
+def test_a_journal_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Cannot write"):
+        create_study("one", str(tmp_path / "nowhere" / "a.jsonl"), take_up)
+
+
+@pytest.mark.parametrize(
+    ("address", "printed"),
+    [
+        ("postgresql://me:secret@host/db", "postgresql://me@host/db"),
+        ("postgresql://me:se:c@ret@host:5432/db", "postgresql://me@host:5432/db"),
+        ("postgresql://host/db?user=me&password=secret&x=1", "postgresql://host/db?user=me&password=...&x=1"),
+        ("postgresql://host/db", "postgresql://host/db"),
+        ("runs/a.jsonl", "runs/a.jsonl"),
+    ],
+)
+def test_no_password_is_printed(address: str, printed: str) -> None:
+    assert shown(address) == printed
+
+
+def test_other_databases_are_refused() -> None:
+    with pytest.raises(InputError, match=r"a file or postgresql://USER@HOST/DATABASE, got 'sqlite:///a.db'"):
+        is_server("sqlite:///a.db")
+
+
+def test_without_psycopg_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"needs psycopg.*pip install 'adagpr\[postgresql\]'"):
+        is_server("postgresql://host/db")
+
+
+def test_a_server_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(StorageError) as caught:
+        create_study("one", f"postgresql://me:secret@/db?host={tmp_path}", take_up)
+    assert "cannot be used" in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
