@@ -89,6 +89,7 @@ def test_a_task_is_run_once_and_its_record_is_kept(folders: Folders) -> None:
     assert state_of(folders, task(max_epochs=4)) == "missing"
     (more,) = run_tasks([task(seeds=(0, 1, 2))], folders)
     assert more["runs"][:2] == first["runs"]
+    assert run_tasks([task(seeds=(0,))], folders) == [more]
 
 
 def test_processes_give_the_same_records(folders: Folders, tmp_path: Path) -> None:
@@ -232,7 +233,8 @@ def test_patterns_are_counted_by_run(dataset: str, coeffs: list[Any], count: int
 
 def test_coefficients_and_ablation_are_written_from_records(folders: Folders, tmp_path: Path) -> None:
     run_tasks([task()], folders)
-    made = report("coefficients", [task()], folders, tmp_path)
+    made = report("coefficients", [task()], folders)
+    made.save(tmp_path)
     assert made.plain[0]["published"] == [[1.0, 0.0], [0.5, 0.5]]
     assert (tmp_path / "coefficients.md").read_text() == made.text
     cells = [Cell(layers=layers, published="unprinted", options={}) for layers in (2, 4)]
@@ -240,7 +242,8 @@ def test_coefficients_and_ablation_are_written_from_records(folders: Folders, tm
         write_json(
             folders.records / f"tiny-{cell.layers}.json", {**record("unprinted"), "layers": cell.layers, "options": {}}
         )
-    made = report("ablation", [Task(task().row, cell, (0, 1, 2)) for cell in cells], folders, tmp_path)
+    made = report("ablation", [Task(task().row, cell, (0, 1, 2)) for cell in cells], folders)
+    made.save(tmp_path)
     assert len(made.rows) == 2
     assert (tmp_path / "ablation-cora.png").read_bytes()[1:4] == b"PNG"
     assert (tmp_path / "ablation-cora.svg").read_text().count("<path") > 4

@@ -63,11 +63,13 @@ def reproduce(
     failed = _run(list(distinct.values()), folders, jobs, notes)
     plain = []
     for target in asked:
-        made = report(target, planned[target], folders, out)
+        made = report(target, planned[target], folders)
         plain += made.plain
+        # The files hold all that is recorded, also what was not asked for now.
+        files = report(target, tasks(target, num_seeds=seeds), folders).save(out)
         if not as_json:
             _show(made)
-            notes.print(f"Written: {', '.join(str(path) for path in made.files)}", style="dim")
+            notes.print(f"Written: {', '.join(str(path) for path in files)}", style="dim")
     if as_json:
         typer.echo(json.dumps(plain, indent=2))
     for name, sentence in failed.items():

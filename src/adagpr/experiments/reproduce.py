@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,13 @@ from adagpr.experiments.runner import Folders, read_record
 from adagpr.experiments.tables import Property, Row, accuracy_rows, property_rows, to_csv, to_latex, to_markdown
 from adagpr.files import make_folder, read_json, write_json, write_text
 from adagpr.training import load_run
+from adagpr.training.run import coefficient_column
 
 __all__ = ["Report", "report"]
 
 # So many points of a training are kept for the figure of its coefficients.
 _MOST_POINTS = 300
+_CURVE = "evolution-texas.json"
 
 
 @dataclass(frozen=True)
@@ -32,58 +34,53 @@ class Report:
         rows: The rows of its table, where it is one.
         plain: The same, or what else it found, for JSON.
         text: Markdown.
-        files: What was written.
+        draw: Draws its figures into a folder and returns the files.
     """
 
     target: str
     rows: Sequence[Row] | Sequence[Property]
     plain: list[dict[str, Any]]
     text: str
-    files: list[Path] = field(default_factory=list)
+    draw: Callable[[Path], list[Path]] = lambda out: []
+
+    def save(self, out: Path) -> list[Path]:
+        """Writes tables and figures below ``out`` and returns the files."""
+        make_folder(out)
+        files = self.draw(out)
+        texts = {"md": self.text}
+        if self.rows:
+            texts |= {"tex": to_latex(self.rows), "csv": to_csv(self.rows)}
+        for kind, text in texts.items():
+            files.append(out / f"{self.target}.{kind}")
+            write_text(files[-1], text)
+        files.append(out / f"{self.target}.json")
+        write_json(files[-1], self.plain)
+        return files
 
 
-def report(target: str, tasks: Sequence[Task], folders: Folders, out: Path) -> Report:
-    """Makes a target's tables and figures from the records that there are, and writes them under ``out``.
+def report(target: str, tasks: Sequence[Task], folders: Folders) -> Report:
+    """Makes a target's tables from the records that there are.
 
     Args:
         target: One of `adagpr.experiments.plan.TARGETS`.
-        tasks: Its tasks.
+        tasks: Its tasks, or some of them.
         folders: Where their records and runs are.
-        out: Folder of the files.
     """
-    make_folder(out)
     records = [record for task in tasks if (record := read_record(folders, task)) is not None]
-    made = _MAKERS.get(target, _accuracies)(target, tasks, records, folders, out)
-    texts = {"md": made.text, "json": None}
-    if made.rows:
-        texts |= {"tex": to_latex(made.rows), "csv": to_csv(made.rows)}
-    for kind, text in texts.items():
-        path = out / f"{target}.{kind}"
-        if text is None:
-            write_json(path, made.plain)
-        else:
-            write_text(path, text)
-        made.files.append(path)
-    return made
+    return _MAKERS.get(target, _accuracies)(target, tasks, records, folders)
 
 
-def _accuracies(
-    target: str, tasks: Sequence[Task], records: list[dict[str, Any]], folders: Folders, out: Path
-) -> Report:
+def _accuracies(target: str, tasks: Sequence[Task], records: list[dict[str, Any]], folders: Folders) -> Report:
     rows: Sequence[Row] | Sequence[Property] = accuracy_rows(records)
     return Report(target, rows, [row.plain() for row in rows], to_markdown(rows))
 
 
-def _properties(
-    target: str, tasks: Sequence[Task], records: list[dict[str, Any]], folders: Folders, out: Path
-) -> Report:
+def _properties(target: str, tasks: Sequence[Task], records: list[dict[str, Any]], folders: Folders) -> Report:
     rows = property_rows()
     return Report(target, rows, [row.plain() for row in rows], to_markdown(rows))
 
 
-def _coefficients(
-    target: str, tasks: Sequence[Task], records: list[dict[str, Any]], folders: Folders, out: Path
-) -> Report:
+def _coefficients(target: str, tasks: Sequence[Task], records: list[dict[str, Any]], folders: Folders) -> Report:
     parts, plain = [], []
     for task in tasks:
         record = read_record(folders, task)
@@ -146,22 +143,25 @@ def pattern(dataset: str, coeffs: np.ndarray) -> str:
     return f"{said}: so in {int(holds.sum())} of {len(holds)} runs."
 
 
-def _evolution(
-    target: str, tasks: Sequence[Task], records: list[dict[str, Any]], folders: Folders, out: Path
-) -> Report:
+def _evolution(target: str, tasks: Sequence[Task], records: list[dict[str, Any]], folders: Folders) -> Report:
     rows = accuracy_rows(records)
     text, plain = to_markdown(rows), [row.plain() for row in rows]
-    files: list[Path] = []
     learned, fixed = (next((task for task in tasks if task.row.table == table), None) for table in (3, "hop0"))
-    if learned is not None and (curve := _curve(learned, folders, out)) is not None:
-        title = "Texas, split 0: coefficients over training"
-        files = evolution_figure(out / target, title, curve["epochs"], curve["coefficients"], curve["best_epoch"])
-        files.append(out / "evolution-texas.json")
     if learned is not None and fixed is not None and len(records) == 2:
         found = compare(folders.record(learned), folders.record(fixed))
         text += f"\n{_claim(found)}\n"
         plain.append({"table": target, "claim": _claim(found), **found.to_plain()})
-    return Report(target, rows, plain, text, files)
+    curve = None if learned is None else _curve(learned, folders)
+
+    def draw(out: Path) -> list[Path]:
+        if curve is None:
+            return []
+        write_json(out / _CURVE, curve)
+        title = "Texas, split 0: coefficients over training"
+        files = evolution_figure(out / target, title, curve["epochs"], curve["coefficients"], curve["best_epoch"])
+        return [*files, out / _CURVE]
+
+    return Report(target, rows, plain, text, draw)
 
 
 def _claim(found: Comparison) -> str:
@@ -172,41 +172,43 @@ def _claim(found: Comparison) -> str:
     )
 
 
-def _curve(task: Task, folders: Folders, out: Path) -> dict[str, Any] | None:
-    """The coefficients over the training of the first split: from the run, else as kept beside the figure."""
-    path = out / "evolution-texas.json"
+def _curve(task: Task, folders: Folders) -> dict[str, Any] | None:
+    """The coefficients over the training of the first split: from the run, else as kept beside the records."""
+    kept = folders.records.parent / _CURVE
     record = read_record(folders, task)
     folder = None if record is None else folders.runs / record["runs"][0]["config"]
     if folder is None or not (folder / "record.json").exists():
-        return dict(read_json(path)) if path.exists() else None
+        return dict(read_json(kept)) if kept.exists() else None
     run = load_run(folder)
     num_layers, num_hops = np.shape(run.record["coefficients"])
-    names = [name for name in run.history.column_names if name.startswith("coeff")]
+    names = [coefficient_column(layer, hop) for layer in range(1, num_layers + 1) for hop in range(num_hops)]
     values = np.stack([run.history[name].to_numpy() for name in names], axis=1).reshape(-1, num_layers, num_hops)
     step = -(-len(values) // _MOST_POINTS)
-    curve = {
-        "config": record["runs"][0]["config"] if record else "",
+    return {
+        "config": folder.name,
         "best_epoch": run.best_epoch,
         "epochs": list(range(1, len(values) + 1, step)),
         "coefficients": values[::step].round(4).tolist(),
     }
-    write_json(path, curve)
-    return curve
 
 
-def _ablation(target: str, tasks: Sequence[Task], records: list[dict[str, Any]], folders: Folders, out: Path) -> Report:
+def _ablation(target: str, tasks: Sequence[Task], records: list[dict[str, Any]], folders: Folders) -> Report:
     rows = accuracy_rows(records)
-    files = []
-    for name in sorted({row.dataset for row in rows}):
-        series: dict[str, list[tuple[int, float]]] = {}
-        for row in rows:
-            if row.dataset == name and row.num_layers is not None:
-                series.setdefault(row.model, []).append((row.num_layers, row.ours))
-        files += ablation_figure(out / f"{target}-{name}", f"{name.capitalize()}, public split", series)
-    return Report(target, rows, [row.plain() for row in rows], to_markdown(rows), files)
+
+    def draw(out: Path) -> list[Path]:
+        files = []
+        for name in sorted({row.dataset for row in rows}):
+            series: dict[str, list[tuple[int, float]]] = {}
+            for row in rows:
+                if row.dataset == name and row.num_layers is not None:
+                    series.setdefault(row.model, []).append((row.num_layers, row.ours))
+            files += ablation_figure(out / f"{target}-{name}", f"{name.capitalize()}, public split", series)
+        return files
+
+    return Report(target, rows, [row.plain() for row in rows], to_markdown(rows), draw)
 
 
-_MAKERS: dict[str, Callable[[str, Sequence[Task], list[dict[str, Any]], Folders, Path], Report]] = {
+_MAKERS: dict[str, Callable[[str, Sequence[Task], list[dict[str, Any]], Folders], Report]] = {
     "table1": _properties,
     "coefficients": _coefficients,
     "evolution": _evolution,

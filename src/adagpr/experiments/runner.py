@@ -119,13 +119,15 @@ class _Board:
         graph, splits = _load(task.row.data.name, task.row.data.split)
         self.model = str(task.row.model["name"])
         self.options = {**task.cell.options, "num_threads": 1}
-        self._names = _names(graph, splits, self.model, self.options, task.seeds)
-        pairs = [(split, seed) for split in splits for seed in task.seeds]
+        stored = read_record(folders, task) or {"runs": []}
+        # Seeds that are recorded already stay in the record, also where fewer are asked for now.
+        seeds = sorted({*task.seeds, *(run["seed"] for run in stored["runs"])})
+        self._names = _names(graph, splits, self.model, self.options, seeds)
+        pairs = [(split, seed) for split in splits for seed in seeds]
         self._jobs = [
             Job(number, *pair, folders.runs / name)
             for number, (pair, name) in enumerate(zip(pairs, self._names, strict=True))
         ]
-        stored = read_record(folders, task) or {"runs": []}
         known = {run["config"]: run for run in stored["runs"]}
         self.rows: dict[int, dict[str, Any]] = {
             number: known[name]
