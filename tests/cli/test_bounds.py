@@ -8,19 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from adagpr.cli.bounds import bounds as command
-from adagpr.cli.main import app, main
+from adagpr.cli.main import main
 from adagpr.insight import bounds
+from tests.cli.command import adagpr
 
 QUICK = ["--set", "max_epochs=3", "--set", "num_layers=3", "--set", "hidden_channels=8", "--jobs", "1"]
-
-
-def adagpr(*words: str) -> str:
-    done = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -7,18 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from adagpr.cli.main import app, main
+from adagpr.cli.main import main
 from adagpr.files import read_json
+from tests.cli.command import adagpr
 
 QUICK = ["--set", "data.num_nodes=60", "--set", "max_epochs=8", "--set", "lr=0.1", "--jobs", "1"]
-
-
-def adagpr(*words: str) -> str:
-    done = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -8,17 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from adagpr.cli.main import app, main
+from adagpr.cli.main import main
+from tests.cli.command import adagpr
 
 QUICK = ["--set", "max_epochs=15", "--set", "num_layers=2", "--set", "hidden_channels=8", "--set", "lr=0.05"]
-
-
-def adagpr(*words: str) -> str:
-    done = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
