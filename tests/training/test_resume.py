@@ -120,6 +120,8 @@ def test_ended_at_any_write_it_still_ends_with_the_same_bits(
 
 def test_an_interrupt_leaves_one_sentence_and_exit_code_130(tmp_path: Path) -> None:
     command = [*COMMAND, "--set", "max_epochs=100000", "--out", str(tmp_path / "run")]
+    # A shell that runs the tests in the background has them and their children ignore interrupts.
+    command[2] = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n{command[2]}"
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while process.poll() is None and not (tmp_path / "run" / "checkpoint" / "state.safetensors").exists():
         time.sleep(0.01)
