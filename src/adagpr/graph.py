@@ -38,6 +38,7 @@ class Graph:
         name: What to call the graph in results.
         notes: What a reader of a result on this graph must know, one sentence each.
         origin: The arguments of `adagpr.load` that give this graph again, where it came from there.
+        recipe: How the features were made from tables, as plain data; saved with a run, to make them again.
     """
 
     x: Tensor | sp.csr_array
@@ -48,6 +49,7 @@ class Graph:
     name: str = "graph"
     notes: tuple[str, ...] = ()
     origin: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         num_nodes = self.adj.shape[0]
@@ -79,6 +81,10 @@ class Graph:
         if len(self.node_ids) == 0:
             object.__setattr__(self, "node_ids", np.arange(num_nodes))
         _check_ids(self.node_ids, num_nodes)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
+        """Itself: nothing in it changes."""
+        return self
 
     @property
     def num_nodes(self) -> int:

@@ -1,12 +1,98 @@
-"""How good predictions are."""
+"""How good predictions are, and how well they know it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 from torch import Tensor
 
-__all__ = ["accuracy"]
+from adagpr.errors import InputError
+
+__all__ = ["Calibration", "accuracy", "calibration", "temperature"]
+
+_COLDEST, _HOTTEST = 0.05, 20.0
 
 
 def accuracy(logits: Tensor, y: Tensor) -> float:
     """Share of rows whose largest logit is at the right class."""
     return int((logits.argmax(-1) == y).sum()) / len(y)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How sure predictions are beside how often they are right, by bins of how sure they are.
+
+    Attributes:
+        counts: Predictions in each bin; bins are equally wide over [0, 1].
+        confidence: Mean probability of the predicted class in each bin, 0 in an empty one.
+        accuracy: Share that is right in each bin, 0 in an empty one.
+        error: The expected calibration error: mean distance of the two, weighted by the counts.
+    """
+
+    counts: tuple[int, ...]
+    confidence: tuple[float, ...]
+    accuracy: tuple[float, ...]
+    error: float
+
+
+def calibration(probabilities: ArrayLike, y: ArrayLike, num_bins: int = 15) -> Calibration:
+    """Compares the probability of each predicted class with how often it is right.
+
+    Args:
+        probabilities: One row a node, one column a class.
+        y: The right class of each node.
+        num_bins: Number of bins; 15 is what most papers on calibration take.
+
+    Raises:
+        InputError: There are no nodes, or the shapes do not fit.
+
+    Example:
+        >>> found = calibration([[0.9, 0.1], [0.9, 0.1]], [0, 1])
+        >>> round(found.error, 3)
+        0.4
+    """
+    shares, labels = np.asarray(probabilities, dtype=np.float64), np.asarray(y)
+    if shares.ndim != 2 or labels.shape != shares.shape[:1] or not len(labels) or num_bins < 1:
+        raise InputError(f"calibration: {shares.shape} probabilities and {labels.shape} labels do not fit.")
+    sure, right = shares.max(1), shares.argmax(1) == labels
+    places = np.clip(np.ceil(sure * num_bins).astype(int) - 1, 0, num_bins - 1)
+    counts = np.bincount(places, minlength=num_bins)
+    means = [np.bincount(places, each, num_bins) / np.maximum(counts, 1) for each in (sure, right)]
+    error = float(counts @ np.abs(means[0] - means[1]) / len(labels))
+    return Calibration(tuple(counts.tolist()), tuple(means[0].tolist()), tuple(means[1].tolist()), error)
+
+
+def temperature(logits: ArrayLike, y: ArrayLike) -> float:
+    r"""The number by which logits are divided so that their probabilities fit the labels best.
+
+    .. math:: \min_T \; -\sum_i \log \mathrm{softmax}(z_i / T)_{y_i} + \tfrac12 (\log T)^2
+
+    The order of the classes stays, and with it every prediction. Above 1 the model was too sure, below 1 not enough.
+    The last term, a normal prior of :math:`\log T`, matters where there are few nodes, which might all be right.
+
+    Args:
+        logits: One row a node, one column a class.
+        y: The right class of each node; validation nodes, which did not train the model.
+
+    Raises:
+        InputError: There are no nodes, or the shapes do not fit.
+
+    Example:
+        >>> round(temperature([[4.0, 0.0]] * 3 + [[0.0, 4.0]], [0, 0, 1, 1]), 2)
+        2.21
+    """
+    scores, labels = np.asarray(logits, dtype=np.float64), np.asarray(y)
+    if scores.ndim != 2 or labels.shape != scores.shape[:1] or not len(labels):
+        raise InputError(f"temperature: {scores.shape} logits and {labels.shape} labels do not fit.")
+    right = scores[np.arange(len(labels)), labels]
+
+    def loss(log_t: float) -> float:
+        scale = np.exp(-log_t)
+        return float((logsumexp(scores * scale, axis=1) - right * scale).sum() + log_t**2 / 2)
+
+    bounds = np.log(_COLDEST), np.log(_HOTTEST)
+    return float(np.exp(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-6}).x))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from adagpr.cli.bounds import bounds as command
-from adagpr.cli.main import main
 from adagpr.insight import bounds
 from tests.cli.command import adagpr
 
@@ -78,18 +77,9 @@ def test_an_estimate_shows_its_error(runs: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_sentence(
-    words: list[str],
-    sentence: str,
-    runs: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], sentence: str, runs: Path, ended: Callable[..., tuple[int, str, str]]
 ) -> None:
-    monkeypatch.chdir(runs)
-    monkeypatch.setattr(sys, "argv", ["adagpr", "bounds", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    printed = capsys.readouterr()
-    assert (ended.value.code, printed.out, printed.err) == (2, "", f"Error: {sentence}\n")
+    assert ended(runs, "bounds", *words) == (2, "", f"Error: {sentence}\n")
 
 
 def test_the_command_has_the_defaults_of_python() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from adagpr.cli.main import main
 from adagpr.files import read_json
 from tests.cli.command import adagpr
 
@@ -70,15 +69,6 @@ def test_a_run_is_compared_by_its_seed(runs: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_sentence(
-    words: list[str],
-    sentence: str,
-    runs: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], sentence: str, runs: Path, ended: Callable[..., tuple[int, str, str]]
 ) -> None:
-    monkeypatch.chdir(runs)
-    monkeypatch.setattr(sys, "argv", ["adagpr", "compare", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    printed = capsys.readouterr()
-    assert (ended.value.code, printed.out, printed.err) == (2, "", f"Error: {sentence}\n")
+    assert ended(runs, "compare", *words) == (2, "", f"Error: {sentence}\n")

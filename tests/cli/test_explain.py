@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from adagpr.cli.main import main
 from tests.cli.command import adagpr
 
 QUICK = ["--set", "max_epochs=15", "--set", "num_layers=2", "--set", "hidden_channels=8", "--set", "lr=0.05"]
@@ -100,15 +99,6 @@ def test_texas_shows_the_papers_pattern(benchmark_root: Path, tmp_path: Path) ->
     ],
 )
 def test_a_mistake_is_one_sentence(
-    words: list[str],
-    sentence: str,
-    runs: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], sentence: str, runs: Path, ended: Callable[..., tuple[int, str, str]]
 ) -> None:
-    monkeypatch.chdir(runs)
-    monkeypatch.setattr(sys, "argv", ["adagpr", "explain", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    printed = capsys.readouterr()
-    assert (ended.value.code, printed.out, printed.err) == (2, "", f"Error: {sentence}\n")
+    assert ended(runs, "explain", *words) == (2, "", f"Error: {sentence}\n")

@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adagpr.cli.main import main
 from adagpr.files import read_json
 
 SMALL = ["csbm", "--set", "data.num_nodes=60", "--set", "num_layers=2", "--set", "hidden_channels=8"]
 
 
 @pytest.fixture
-def call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
-    """Runs the command in this process and gives back its exit code and what it printed."""
-
-    def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["adagpr", *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
-    return run
+def call(tmp_path: Path, ended: Callable[..., tuple[int, str, str]]) -> Callable[..., tuple[int, str, str]]:
+    """Runs the command in an own folder."""
+    return partial(ended, tmp_path)
 
 
 def test_a_study_is_shown_printed_as_json_and_trained_from(

@@ -66,7 +66,7 @@ def test_in_double_precision_results_agree_to_nine_digits(
         op = operator(graph, config.direction, config.self_loops, dtype=torch.float64)
         return training_loop.Inputs(features(graph.x, torch.float64), op, graph.y, split)
 
-    monkeypatch.setattr(fitting, "_inputs", double_inputs)
+    monkeypatch.setattr(fitting, "inputs_of", double_inputs)
     runs = fit_all(graph, splits, **OPTIONS)
     for run, split in zip(runs, splits, strict=True):
         alone = fit(graph, split, **OPTIONS)

@@ -21,6 +21,7 @@ from adagpr.errors import InputError, unknown_name
 from adagpr.graph import Graph, Split
 from adagpr.nn import AdaGPR
 from adagpr.training import TrainingConfig, resolve
+from adagpr.training.fitting import set_memory
 
 __all__ = ["OURS", "SETS", "Case", "build_model", "cases", "load_graph"]
 
@@ -103,14 +104,14 @@ def load_graph(case: Case) -> tuple[Graph, Split]:
 def build_model(case: Case, graph: Graph, split: Split) -> tuple[AdaGPR, TrainingConfig]:
     """The network of a case and how it is trained, as `adagpr.fit` resolves and seeds them, with equal coefficients."""
     options: dict[str, Any] = {**SETTINGS, "num_layers": case.num_layers, "num_coeffs": case.num_coeffs}
-    options["hidden_channels"] = case.hidden_channels
+    options |= {"hidden_channels": case.hidden_channels, "recompute": case.recompute, "activations": case.activations}
     if case.fixed_coeffs is not None:
         options |= {"projection": "fixed", "fixed_coeffs": list(case.fixed_coeffs)}
     config, plain = resolve(graph, split, "adagpr", options)
     arguments = {key: value for key, value in plain["model"].items() if key != "name"}
     model = AdaGPR(graph.num_features, out_channels=graph.num_classes, **arguments)
     model.seed(config.seed)
-    model.recompute, model.kept_as = case.recompute, getattr(torch, case.activations)
+    set_memory(model, config, graph)
     with torch.no_grad():
         for scores in model.parameter_groups().get("coeffs", []):
             scores.zero_()

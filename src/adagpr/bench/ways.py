@@ -28,12 +28,13 @@ from adagpr.errors import AdaGPRError
 from adagpr.graph import Graph, Split
 from adagpr.metrics import accuracy
 from adagpr.nn import AdaGPR
-from adagpr.ops import features, operator, reused
+from adagpr.ops import reused
 from adagpr.training import Epoch, TrainingConfig
-from adagpr.training.loop import Inputs, State, evaluate, train_step
+from adagpr.training.fitting import inputs_of
+from adagpr.training.loop import State, evaluate, train_step
 from adagpr.training.machine import keep_freed_memory
 
-__all__ = ["Way", "WayProcess", "inputs_of", "make_way", "memory_step", "serve", "way_process"]
+__all__ = ["Way", "WayProcess", "make_way", "memory_step", "serve", "way_process"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Way:
 def make_way(name: str, model: AdaGPR, config: TrainingConfig, graph: Graph, split: Split) -> Way:
     """The named way of computing ``model``: ``ours`` or a rival with a copy of its parameters."""
     if name == OURS:
-        inputs, state = inputs_of(model, config, graph, split), State(model, config)
+        inputs, state = inputs_of(graph, split, config, model), State(model, config)
         return Way(lambda: train_step(state, inputs), lambda: evaluate(model, inputs), split, graph.y)
     rival = rival_class(name).from_model(model)
     x = graph.x if isinstance(graph.x, Tensor) else torch.from_numpy(graph.x.toarray())
@@ -83,12 +84,6 @@ def make_way(name: str, model: AdaGPR, config: TrainingConfig, graph: Graph, spl
             return result
 
     return Way(step, logits, split, y)
-
-
-def inputs_of(model: AdaGPR, config: TrainingConfig, graph: Graph, split: Split) -> Inputs:
-    """What `adagpr.fit` makes of the graph."""
-    structure = model.prepare(graph, operator(graph, config.direction, config.self_loops))
-    return Inputs(features(graph.x), structure, graph.y, split)
 
 
 def memory_step(case_json: str, name: str) -> Callable[[], None]:

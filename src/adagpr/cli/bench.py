@@ -72,9 +72,9 @@ def _profile(case: Case, out: Path) -> Profile:
     from adagpr.bench.cases import build_model
     from adagpr.bench.flame import flame_svg
     from adagpr.bench.profile import category, profile_epoch
-    from adagpr.bench.ways import inputs_of
     from adagpr.files import make_folder, write_json, write_text
     from adagpr.ops import reused
+    from adagpr.training.fitting import inputs_of
     from adagpr.training.loop import State
     from adagpr.training.machine import keep_freed_memory
 
@@ -83,7 +83,7 @@ def _profile(case: Case, out: Path) -> Profile:
     model, config = build_model(case, graph, split)
     torch.set_num_threads(min(config.num_threads or 1, case.threads))
     with reused():
-        found = profile_epoch(State(model, config), inputs_of(model, config, graph, split))
+        found = profile_epoch(State(model, config), inputs_of(graph, split, config, model))
     make_folder(out)
     write_json(out / f"profile-{case.name}.json", found.to_plain())
     write_text(out / f"profile-{case.name}.svg", flame_svg(found.stacks, category))

@@ -63,10 +63,11 @@ def reproduce(
     failed = _run(list(distinct.values()), folders, jobs, notes)
     plain = []
     for target in asked:
-        made = report(target, planned[target], folders)
-        plain += made.plain
         # The files hold all that is recorded, also what was not asked for now.
-        files = report(target, tasks(target, num_seeds=seeds), folders).save(out)
+        recorded = report(target, tasks(target), folders)
+        files = recorded.save(out)
+        made = report(target, planned[target], folders) if only else recorded
+        plain += made.plain
         if not as_json:
             _show(made)
             notes.print(f"Written: {', '.join(str(path) for path in files)}", style="dim")

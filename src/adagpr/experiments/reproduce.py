@@ -20,6 +20,9 @@ from adagpr.training.run import coefficient_column
 
 __all__ = ["Report", "report"]
 
+# A task and its record.
+Found = tuple[Task, dict[str, Any]]
+
 # So many points of a training are kept for the figure of its coefficients.
 _MOST_POINTS = 300
 _CURVE = "evolution-texas.json"
@@ -66,25 +69,24 @@ def report(target: str, tasks: Sequence[Task], folders: Folders) -> Report:
         tasks: Its tasks, or some of them.
         folders: Where their records and runs are.
     """
-    records = [record for task in tasks if (record := read_record(folders, task)) is not None]
-    return _MAKERS.get(target, _accuracies)(target, tasks, records, folders)
+    found = [(task, record) for task in tasks if (record := read_record(folders, task)) is not None]
+    return _MAKERS.get(target, _accuracies)(target, found, folders)
 
 
-def _accuracies(target: str, tasks: Sequence[Task], records: list[dict[str, Any]], folders: Folders) -> Report:
-    rows: Sequence[Row] | Sequence[Property] = accuracy_rows(records)
+def _accuracies(target: str, found: Sequence[Found], folders: Folders) -> Report:
+    rows: Sequence[Row] | Sequence[Property] = accuracy_rows(record for _, record in found)
     return Report(target, rows, [row.plain() for row in rows], to_markdown(rows))
 
 
-def _properties(target: str, tasks: Sequence[Task], records: list[dict[str, Any]], folders: Folders) -> Report:
+def _properties(target: str, found: Sequence[Found], folders: Folders) -> Report:
     rows = property_rows()
     return Report(target, rows, [row.plain() for row in rows], to_markdown(rows))
 
 
-def _coefficients(target: str, tasks: Sequence[Task], records: list[dict[str, Any]], folders: Folders) -> Report:
+def _coefficients(target: str, found: Sequence[Found], folders: Folders) -> Report:
     parts, plain = [], []
-    for task in tasks:
-        record = read_record(folders, task)
-        if record is None or any("coefficients" not in run for run in record["runs"]):
+    for task, record in found:
+        if any("coefficients" not in run for run in record["runs"]):
             continue
         each = np.array([run["coefficients"] for run in record["runs"]])
         ours = each.mean(0)
@@ -143,15 +145,16 @@ def pattern(dataset: str, coeffs: np.ndarray) -> str:
     return f"{said}: so in {int(holds.sum())} of {len(holds)} runs."
 
 
-def _evolution(target: str, tasks: Sequence[Task], records: list[dict[str, Any]], folders: Folders) -> Report:
-    rows = accuracy_rows(records)
+def _evolution(target: str, found: Sequence[Found], folders: Folders) -> Report:
+    rows = accuracy_rows(record for _, record in found)
     text, plain = to_markdown(rows), [row.plain() for row in rows]
-    learned, fixed = (next((task for task in tasks if task.row.table == table), None) for table in (3, "hop0"))
-    if learned is not None and fixed is not None and len(records) == 2:
-        found = compare(folders.record(learned), folders.record(fixed))
-        text += f"\n{_claim(found)}\n"
-        plain.append({"table": target, "claim": _claim(found), **found.to_plain()})
-    curve = None if learned is None else _curve(learned, folders)
+    by_table = {task.row.table: (task, record) for task, record in found}
+    if len(by_table) == 2:
+        (learned, _), (fixed, _) = by_table[3], by_table["hop0"]
+        compared = compare(folders.record(learned), folders.record(fixed))
+        text += f"\n{_claim(compared)}\n"
+        plain.append({"table": target, "claim": _claim(compared), **compared.to_plain()})
+    curve = _curve(by_table[3][1], folders) if 3 in by_table else None
 
     def draw(out: Path) -> list[Path]:
         if curve is None:
@@ -172,12 +175,11 @@ def _claim(found: Comparison) -> str:
     )
 
 
-def _curve(task: Task, folders: Folders) -> dict[str, Any] | None:
+def _curve(record: dict[str, Any], folders: Folders) -> dict[str, Any] | None:
     """The coefficients over the training of the first split: from the run, else as kept beside the records."""
     kept = folders.records.parent / _CURVE
-    record = read_record(folders, task)
-    folder = None if record is None else folders.runs / record["runs"][0]["config"]
-    if folder is None or not (folder / "record.json").exists():
+    folder = folders.runs / record["runs"][0]["config"]
+    if not (folder / "record.json").exists():
         return dict(read_json(kept)) if kept.exists() else None
     run = load_run(folder)
     num_layers, num_hops = np.shape(run.record["coefficients"])
@@ -192,8 +194,8 @@ def _curve(task: Task, folders: Folders) -> dict[str, Any] | None:
     }
 
 
-def _ablation(target: str, tasks: Sequence[Task], records: list[dict[str, Any]], folders: Folders) -> Report:
-    rows = accuracy_rows(records)
+def _ablation(target: str, found: Sequence[Found], folders: Folders) -> Report:
+    rows = accuracy_rows(record for _, record in found)
 
     def draw(out: Path) -> list[Path]:
         files = []
@@ -208,7 +210,7 @@ def _ablation(target: str, tasks: Sequence[Task], records: list[dict[str, Any]],
     return Report(target, rows, [row.plain() for row in rows], to_markdown(rows), draw)
 
 
-_MAKERS: dict[str, Callable[[str, Sequence[Task], list[dict[str, Any]], Folders], Report]] = {
+_MAKERS: dict[str, Callable[[str, Sequence[Found], Folders], Report]] = {
     "table1": _properties,
     "coefficients": _coefficients,
     "evolution": _evolution,

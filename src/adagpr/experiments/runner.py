@@ -23,7 +23,7 @@ from adagpr.files import make_folder, read_json, write_json
 from adagpr.graph import Graph, Split
 from adagpr.training import Run, load_run
 from adagpr.training.config import config_digest, describe_data, resolve
-from adagpr.training.several import Job, fit_group, group_size
+from adagpr.training.several import Job, fit_group, group_size, in_groups
 from adagpr.training.workers import spread
 
 __all__ = ["STATES", "Folders", "Progress", "read_record", "run_tasks", "state_of"]
@@ -147,8 +147,8 @@ class _Board:
     def groups(self) -> list[Sequence[Job]]:
         """What is to do, by what trains together."""
         missing = [job for job in self._jobs if job.number not in self.rows]
-        size = group_size(_load(self.task.row.data.name, self.task.row.data.split)[0], self.model, self.options)
-        return [missing[start : start + size] for start in range(0, len(missing), size)]
+        graph, _ = _load(self.task.row.data.name, self.task.row.data.split)
+        return in_groups(missing, group_size(graph, self.model, self.options))
 
     def fit(self, group: Sequence[Job]) -> list[tuple[Any, ...]]:
         """Fits runs in this process; what became of each, as `add` takes it, or ``("busy", job)``."""

@@ -186,7 +186,7 @@ def _largest_activation(run: Run, model: AdaGPR, graph: Graph) -> float:
         h = h_0 = model.lin_in(features(graph.x).to(device)).relu()
         largest = float(h_0.max())
         for conv, coeffs in zip(model.layers(), model.layer_coeffs(), strict=True):
-            h = conv(h, h_0, op, coeffs).relu()
+            h = conv(h, h_0, op, coeffs=coeffs).relu()
             largest = max(largest, float(h.max()))
     return largest
 

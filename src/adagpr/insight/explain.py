@@ -215,7 +215,7 @@ def explain(
     remarks = _remarks(model, graph, direction)
     explained = None
     if node is not None and model.pair_norm is None:
-        explained = explain_node(model, graph, node, direction, self_loops)
+        explained = explain_node(model, graph, node, direction, self_loops, temperature=run.temperature)
     return Explanation(
         dataset=graph.name,
         split=split.name,
@@ -329,7 +329,7 @@ def _smoothing(model: AdaGPR, x: Features, op: Operator, symmetric: Operator) ->
     h_0 = model.lin_in(x).relu()
     found, h = [_alike(0, h_0, symmetric)], h_0
     for number, (conv, mu) in enumerate(zip(model.layers(), model.layer_coeffs(), strict=True), 1):
-        h = model.activate(conv(h, h_0, op, mu), model.pair_norm)
+        h = model.activate(conv(h, h_0, op, coeffs=mu), model.pair_norm)
         found.append(_alike(number, h, symmetric))
     return found
 

@@ -84,7 +84,7 @@ class NodeExplanation:
         node: The node's id.
         label: Its class, where it is known.
         prediction: The class that the network gives it.
-        probability: The softmax probability of that class.
+        probability: The calibrated probability of that class.
         logit: The logit of that class, in float64.
         bias_out: What the output map's bias adds to the logit.
         bias_in: What the input map's bias adds, over all paths.
@@ -122,6 +122,7 @@ def explain_node(
     direction: Direction = "directed",
     self_loops: bool = True,
     num_sources: int = 10,
+    temperature: float = 1.0,
 ) -> NodeExplanation:
     """Takes the prediction of one node apart.
 
@@ -132,6 +133,7 @@ def explain_node(
         direction: How the run read the edges.
         self_loops: Whether the run added self loops.
         num_sources: How many other nodes to name.
+        temperature: By what logits are divided before they become probabilities.
 
     Raises:
         InputError: There is no such node, or PairNorm couples all nodes.
@@ -158,7 +160,7 @@ def explain_node(
         node=str(graph.node_ids[position]),
         label=None if label < 0 else graph.class_names[label],
         prediction=graph.class_names[target],
-        probability=float(logits.softmax(-1)[target]),
+        probability=float((logits / temperature).softmax(-1)[target]),
         logit=float(logits[target]),
         bias_out=float(network.bias_out[target]),
         bias_in=bias_in,
@@ -215,7 +217,7 @@ class _Network:
         mapped = linear(features(graph.x, torch.float64), lin_in.weight, torch.zeros_like(lin_in.bias))
         hidden = [(mapped + lin_in.bias).relu()]
         for conv, mu in zip(twin.layers(), coeffs, strict=True):
-            hidden.append(conv(hidden[-1], hidden[0], op, mu).relu())
+            hidden.append(conv(hidden[-1], hidden[0], op, coeffs=mu).relu())
         return cls(
             coeffs=coeffs.numpy(),
             alphas=[conv.alpha for conv in twin.layers()],
@@ -273,7 +275,7 @@ def maps(conv: AdaGPRConv) -> tuple[Tensor, Tensor]:
     alone = csr_tensor(sp.eye_array(conv.channels, format="csr"), conv.weight.dtype)
     no_graph, hop_0 = Operator(alone, alone, "directed", True), eye.new_ones(1)
     with torch.no_grad():
-        return conv(eye, eye * 0, no_graph, hop_0), conv(eye * 0, eye, no_graph, hop_0)
+        return conv(eye, eye * 0, no_graph, coeffs=hop_0), conv(eye * 0, eye, no_graph, coeffs=hop_0)
 
 
 def total_hops(coeffs: np.ndarray, alphas: Sequence[float]) -> int:

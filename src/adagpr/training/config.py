@@ -55,7 +55,7 @@ class TrainingConfig(BaseModel):
         recompute: Whether a part of each layer is computed again in the backward pass, which needs less memory and more
             time; the bits are the same. Chosen from the memory that there is unless given.
         activations: In which precision layers are kept for the backward pass. ``"bfloat16"`` halves that memory and
-            rounds the gradients of weights and coefficients; see ``docs/speed.md`` for what it does to accuracy.
+            rounds the gradients of weights and coefficients; ``benchmarks/activations.py`` measures what that does.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from adagpr.errors import InputError
 from adagpr.files import folder_lock, make_folder, write_toml
 from adagpr.graph import PARTS, Graph, Split
-from adagpr.metrics import accuracy
+from adagpr.metrics import accuracy, temperature
 from adagpr.nn import AdaGPR, Model, build
 from adagpr.ops import features, operator, reused
 from adagpr.training.checkpoint import load_tensors, save_tensors
@@ -26,7 +26,7 @@ from adagpr.training.machine import available_memory, describe_machine, forget_p
 from adagpr.training.run import Run, history_table, load_run, predictions_table, save_run
 from adagpr.training.stopping import Epoch, Stopping
 
-__all__ = ["OnEpoch", "Session", "fit", "session", "silent"]
+__all__ = ["OnEpoch", "Session", "fit", "inputs_of", "session", "set_memory", "silent"]
 
 OnEpoch = Callable[[int, Epoch, Stopping], None]
 
@@ -131,9 +131,8 @@ class Session:
         model.seed(config.seed)
         model.to(config.device)
         if isinstance(model, AdaGPR):
-            model.kept_as = torch.bfloat16 if config.activations == "bfloat16" else None
-            model.recompute = choose_recompute(model, graph) if config.recompute is None else config.recompute
-        self.inputs = _inputs(graph, split, config, model)
+            set_memory(model, config, graph)
+        self.inputs = inputs_of(graph, split, config, model)
         self.state = State(model, config)
         self.together = 1
         if self._checkpoint is not None and self._checkpoint.exists():
@@ -165,12 +164,15 @@ class Session:
             "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
             "machine": {**describe_machine(state.seconds), "together": self.together, "recompute": self._recompute},
         }
+        val = self._split.val
+        found = temperature(logits[val].numpy(), self._graph.y[val].numpy())
+        record["calibration"] = {"temperature": found}
         coefficients = model.coefficients()
         if coefficients is not None:
             record["coefficients"] = coefficients.tolist()
         history = history_table(state.history, HISTORY_COLUMNS, state.coeffs)
-        predictions = predictions_table(self._graph, self._split, logits)
-        run = Run(record, model, history, predictions, self._folder)
+        predictions = predictions_table(self._graph, self._split, logits, found)
+        run = Run(record, model, history, predictions, self._folder, self._graph.recipe)
         if self._folder is None:
             return run
         save_run(run, self._folder)
@@ -214,7 +216,8 @@ def session(
             yield Session(graph, split, config, plain, folder)
 
 
-def _inputs(graph: Graph, split: Split, config: TrainingConfig, model: Model) -> Inputs:
+def inputs_of(graph: Graph, split: Split, config: TrainingConfig, model: Model) -> Inputs:
+    """What the model is shown: features, labels, and the structure that it prepares from the training labels alone."""
     device = config.device
     op = operator(graph, config.direction, config.self_loops).to(device)
     moved = Split(split.train.to(device), split.val.to(device), split.test.to(device), split.name)
@@ -224,7 +227,13 @@ def _inputs(graph: Graph, split: Split, config: TrainingConfig, model: Model) ->
     return Inputs(features(graph.x).to(device), structure, graph.y.to(device), moved)
 
 
-def choose_recompute(model: AdaGPR, graph: Graph) -> bool:
+def set_memory(model: AdaGPR, config: TrainingConfig, graph: Graph) -> None:
+    """Tells a model what it keeps for the backward pass: as asked for, else by the memory that there is."""
+    model.kept_as = torch.bfloat16 if config.activations == "bfloat16" else None
+    model.recompute = _must_recompute(model, graph) if config.recompute is None else config.recompute
+
+
+def _must_recompute(model: AdaGPR, graph: Graph) -> bool:
     """Whether memory is short: all that the layers keep would take more than half of what there is."""
     depth, width = len(model.layers()), model.lin_in.weight.shape[0]
     kept = (2 * depth + 8) * graph.num_nodes * width * (model.kept_as or torch.float32).itemsize

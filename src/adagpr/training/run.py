@@ -1,11 +1,13 @@
 """A finished run: its record, its history, its predictions and its model, in memory or in a folder.
 
-A run folder holds ``config.toml``, ``model.safetensors``, ``history.parquet``, ``predictions.parquet`` and, written
-last, ``record.json``: where it stands, the run is complete. While training goes on, ``checkpoint/`` holds its state.
+A run folder holds ``config.toml``, ``model.safetensors``, ``history.parquet``, ``predictions.parquet``, for a graph of
+tables ``recipe.json`` and, written last, ``record.json``: where it stands, the run is complete. While training goes on,
+``checkpoint/`` holds its state.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -22,7 +25,19 @@ from adagpr.graph import PARTS, Graph, Split
 from adagpr.nn import Model, build
 from adagpr.training.checkpoint import load_tensors, save_tensors
 
-__all__ = ["Run", "coefficient_column", "history_table", "load_run", "predictions_table", "save_run"]
+__all__ = [
+    "LOW_CONFIDENCE",
+    "Run",
+    "class_table",
+    "coefficient_column",
+    "history_table",
+    "load_run",
+    "predictions_table",
+    "save_run",
+]
+
+# Below this probability a prediction is rather wrong than right.
+LOW_CONFIDENCE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +49,10 @@ class Run:
             equal runs.
         model: The model at its best epoch.
         history: One row an epoch: losses, accuracies, every coefficient of every layer.
-        predictions: One row a node: id, part of the split, label, prediction, probability of each class.
+        predictions: One row a node: id, part of the split, label, prediction, calibrated probability of each class,
+            and where there is one a reason to doubt it.
         folder: Where the run is kept, if anywhere.
+        recipe: How the features were made, for a graph from tables; see `adagpr.data.tables.recipe`.
     """
 
     record: dict[str, Any]
@@ -43,6 +60,7 @@ class Run:
     history: pa.Table
     predictions: pa.Table
     folder: Path | None = None
+    recipe: Mapping[str, Any] | None = None
 
     @property
     def test_acc(self) -> float:
@@ -58,6 +76,11 @@ class Run:
     def best_epoch(self) -> int:
         """The epoch, counted from 1, that validation chose."""
         return int(self.record["result"]["best_epoch"])
+
+    @property
+    def temperature(self) -> float:
+        """By what logits are divided before they become probabilities; 1 for runs from before this was found."""
+        return float(self.record.get("calibration", {}).get("temperature", 1.0))
 
     @property
     def coefficients(self) -> Tensor | None:
@@ -84,22 +107,59 @@ def history_table(rows: list[list[float]], names: list[str], coeffs: list[Tensor
     return pa.table(columns)
 
 
-def predictions_table(graph: Graph, split: Split, logits: Tensor) -> pa.Table:
-    """What the model says of every node."""
-    probabilities = logits.softmax(-1).cpu().numpy()
+def predictions_table(graph: Graph, split: Split, logits: Tensor, temperature: float) -> pa.Table:
+    """What the model says of every node that it was trained with."""
     part = np.full(graph.num_nodes, "", dtype=object)
     for name in PARTS:
         part[getattr(split, name).numpy()] = name
-    classes = np.array(graph.class_names, dtype=object)
-    labels = [classes[y] if y >= 0 else None for y in graph.y.tolist()]
+    labels = [graph.class_names[y] if y >= 0 else None for y in graph.y.tolist()]
+    said = class_table(graph, logits, graph.class_names, temperature)
+    return said.add_column(1, "part", pa.array(part.tolist(), pa.string())).add_column(
+        2, "label", pa.array(labels, pa.string())
+    )
+
+
+def class_table(
+    graph: Graph,
+    logits: Tensor,
+    class_names: Sequence[str],
+    temperature: float,
+    doubts: Mapping[str, np.ndarray] | None = None,
+) -> pa.Table:
+    """The predictions for a graph's nodes: id, class, probability of each class, reasons to doubt.
+
+    Args:
+        graph: The graph.
+        logits: One row a node.
+        class_names: Name of each class.
+        temperature: By what the logits are divided.
+        doubts: Further reasons, each with the nodes it holds for as a mask.
+    """
+    probabilities = (logits.double() / temperature).softmax(-1).numpy()
+    chosen = probabilities.argmax(1)
+    reasons = {
+        "no neighbours": _is_isolated(graph),
+        "low confidence": probabilities[np.arange(len(chosen)), chosen] < LOW_CONFIDENCE,
+        **(doubts or {}),
+    }
+    said = np.full(graph.num_nodes, None, dtype=object)
+    for reason, mask in reasons.items():
+        said[mask] = [reason if before is None else f"{before}, {reason}" for before in said[mask]]
     columns: dict[str, Any] = {
         "node_id": pa.array(graph.node_ids.tolist()),
-        "part": pa.array(part.tolist(), pa.string()),
-        "label": pa.array(labels, pa.string()),
-        "prediction": pa.array(classes[probabilities.argmax(1)].tolist(), pa.string()),
+        "prediction": pa.array(np.array(class_names, dtype=object)[chosen].tolist(), pa.string()),
     }
-    columns |= {f"p_{name}": probabilities[:, i] for i, name in enumerate(graph.class_names)}
-    return pa.table(columns)
+    columns |= {f"p_{name}": probabilities[:, i].astype(np.float32) for i, name in enumerate(class_names)}
+    return pa.table({**columns, "doubt": pa.array(said.tolist(), pa.string())})
+
+
+def _is_isolated(graph: Graph) -> np.ndarray:
+    """Whether a node has no edge with another one, in either direction."""
+    links = sp.coo_array(graph.adj)
+    others = (links.row != links.col) & (links.data != 0)
+    degree = np.bincount(links.row[others], minlength=graph.num_nodes)
+    isolated: np.ndarray = degree + np.bincount(links.col[others], minlength=graph.num_nodes) == 0
+    return isolated
 
 
 def save_run(run: Run, folder: Path) -> None:
@@ -107,6 +167,8 @@ def save_run(run: Run, folder: Path) -> None:
     save_tensors(folder / "model.safetensors", run.model.state_dict(), {})
     for name, table in (("history", run.history), ("predictions", run.predictions)):
         write_atomically(folder / f"{name}.parquet", lambda path, table=table: pq.write_table(table, path))  # type: ignore[misc]
+    if run.recipe is not None:
+        write_json(folder / "recipe.json", run.recipe)
     write_json(folder / "record.json", run.record)
 
 
@@ -123,7 +185,8 @@ def load_run(folder: Path | str) -> Run:
         model = build(name, {**sizes, **arguments})
         model.load_state_dict(load_tensors(folder / "model.safetensors")[0])
         tables = [pq.read_table(folder / f"{part}.parquet") for part in ("history", "predictions")]
+        recipe = read_json(folder / "recipe.json") if (folder / "recipe.json").exists() else None
     except (InputError, KeyError, TypeError, RuntimeError, OSError, pa.ArrowException) as error:
         raise InputError(f"The run in {folder} is damaged ({error}). Remove the folder to start it anew.") from error
     model.eval()
-    return Run(record, model, tables[0], tables[1], folder)
+    return Run(record, model, tables[0], tables[1], folder, recipe)

@@ -21,7 +21,7 @@ from adagpr.training.run import Run
 from adagpr.training.together import train_together
 from adagpr.training.workers import spread
 
-__all__ = ["Job", "fit_all", "fit_group", "group_size", "run_folders", "summarise", "without_graph"]
+__all__ = ["Job", "fit_all", "fit_group", "group_size", "in_groups", "run_folders", "summarise", "without_graph"]
 
 
 def run_folders(out: Path | None, splits: Sequence[Split], seeds: Sequence[int]) -> list[Path | None]:
@@ -94,7 +94,7 @@ def fit_all(
             on_end(number)
 
     workers = (num_workers or num_cores()) if out is not None and configs[0].num_threads == 1 else 1
-    groups = _groups(jobs, group_size(graph, model, options), workers)
+    groups = in_groups(jobs, group_size(graph, model, options), workers)
     if out is None:
         return [run for group in groups for run in fit_group(graph, model, group, options, receive)]
 
@@ -105,9 +105,9 @@ def fit_all(
     return [fit(graph, job.split, model, seed=job.seed, out=job.folder, **options) for job in jobs]
 
 
-def _groups(jobs: Sequence[Job], most: int, num_workers: int) -> list[Sequence[Job]]:
+def in_groups(jobs: Sequence[Job], most: int, num_workers: int = 1) -> list[Sequence[Job]]:
     """Jobs that train together, at most so many, and such that all processes have as much to do."""
-    size = min(most, -(-len(jobs) // num_workers))
+    size = max(1, min(most, -(-len(jobs) // num_workers)))
     return [jobs[start : start + size] for start in range(0, len(jobs), size)]
 
 
