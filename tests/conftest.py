@@ -27,6 +27,10 @@ NEEDS = {
         find_spec("psycopg") is not None and bool(which("postgres") or [*Path("/usr/lib/postgresql").glob("*/bin")]),
         "a PostgreSQL server (Debian's postgresql) and psycopg",
     ),
+    "chromium": (
+        find_spec("playwright") is not None and which("chromium") is not None,
+        "a browser (Debian's chromium) and playwright",
+    ),
     "tiny_disk": (sys.platform == "linux" and os.geteuid() == 0, "mounting a small disk (needs root on Linux)"),
 }
 

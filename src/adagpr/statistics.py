@@ -17,7 +17,7 @@ from scipy import stats
 
 from adagpr.errors import InputError
 
-__all__ = ["PairedTest", "bootstrap_interval", "interval", "paired_test"]
+__all__ = ["PairedTest", "bootstrap_interval", "interval", "paired_test", "share_interval"]
 
 # Up to so many pairs all sign patterns are counted: a million sums. Beyond, so many patterns are drawn.
 MOST_EXACT = 20
@@ -61,6 +61,35 @@ def interval(values: Sequence[float] | NDArray[np.float64], level: float = 0.95)
         return mean, mean
     half = float(stats.t.ppf((1 + level) / 2, len(vector) - 1) * vector.std(ddof=1) / np.sqrt(len(vector)))
     return mean - half, mean + half
+
+
+def share_interval(count: int, total: int, level: float = 0.95) -> tuple[float, float]:
+    r"""Wilson's interval of a share: the shares that ``count`` of ``total`` does not rule out.
+
+    .. math:: \frac{\hat p + z^2 / 2n \pm z \sqrt{\hat p (1 - \hat p) / n + z^2 / 4n^2}}{1 + z^2 / n}
+
+    Unlike :math:`\hat p \pm z s` it stays within 0 and 1 and holds for few nodes, and for all or none of them.
+
+    Args:
+        count: How many are so.
+        total: Of how many, at least one.
+        level: How often such an interval holds the true share, in (0, 1).
+
+    Raises:
+        InputError: A number is out of range.
+
+    Example:
+        >>> low, high = share_interval(30, 37)
+        >>> print(f"{low:.3f} {high:.3f}")
+        0.658 0.905
+    """
+    if not 0 <= count <= total or total < 1 or not 0 < level < 1:
+        raise InputError(f"share_interval: {count} of {total} at level {level} is no share.")
+    z = float(stats.norm.ppf((1 + level) / 2))
+    share, scale = count / total, 1 + z**2 / total
+    half = z * float(np.sqrt(share * (1 - share) / total + z**2 / (4 * total**2)))
+    middle = share + z**2 / (2 * total)
+    return max((middle - half) / scale, 0.0), min((middle + half) / scale, 1.0)
 
 
 def paired_test(

@@ -8,10 +8,11 @@ from typing import Any
 
 from adagpr.files import write_atomically
 
-__all__ = ["ablation_figure", "evolution_figure"]
+__all__ = ["COLOURS", "ablation_figure", "evolution_figure", "new_figure", "save_figure"]
 
 COLOURS = ("#1f6f8b", "#c0392b", "#a8680c", "#6b4c9a", "#2e7d32", "#444444")
 KINDS = ("pdf", "png", "svg")
+_MOST_COLUMNS = 4
 
 
 def evolution_figure(out: Path, title: str, epochs: Sequence[int], coeffs: Any, best_epoch: int) -> list[Path]:
@@ -24,9 +25,12 @@ def evolution_figure(out: Path, title: str, epochs: Sequence[int], coeffs: Any, 
         coeffs: The coefficients at those epochs, ``[epochs][layers][hops]``.
         best_epoch: The epoch that validation chose, marked by a line.
     """
-    figure, pyplot = _figure(width=3.1 * len(coeffs[0]), height=2.9)
-    panels = figure.subplots(1, len(coeffs[0]), sharey=True, squeeze=False)[0]
-    for layer, panel in enumerate(panels):
+    num_layers = len(coeffs[0])
+    columns = min(num_layers, _MOST_COLUMNS)
+    rows = -(-num_layers // columns)
+    figure, pyplot = new_figure(width=3.1 * columns, height=2.6 * rows + 0.3)
+    panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+    for layer, panel in enumerate(panels[:num_layers]):
         for hop in range(len(coeffs[0][layer])):
             values = [at_epoch[layer][hop] for at_epoch in coeffs]
             panel.plot(epochs, values, color=COLOURS[hop % len(COLOURS)], label=f"hop {hop}")
@@ -34,10 +38,13 @@ def evolution_figure(out: Path, title: str, epochs: Sequence[int], coeffs: Any, 
         panel.set_title(f"layer {layer + 1}", fontsize=10)
         panel.set_xlabel("epoch")
         panel.set_ylim(-0.03, 1.03)
-    panels[0].set_ylabel("coefficient")
-    panels[-1].legend(frameon=False, fontsize=8)
+        if layer % columns == 0:
+            panel.set_ylabel("coefficient")
+    for panel in panels[num_layers:]:
+        panel.set_axis_off()
+    panels[num_layers - 1].legend(frameon=False, fontsize=8)
     figure.suptitle(title, fontsize=11)
-    return _save(figure, pyplot, out)
+    return save_figure(figure, pyplot, out)
 
 
 def ablation_figure(out: Path, title: str, series: Mapping[str, Sequence[tuple[int, float]]]) -> list[Path]:
@@ -48,7 +55,7 @@ def ablation_figure(out: Path, title: str, series: Mapping[str, Sequence[tuple[i
         title: Stands above the figure.
         series: Layers and accuracy in percent by method.
     """
-    figure, pyplot = _figure(width=5.0, height=3.4)
+    figure, pyplot = new_figure(width=5.0, height=3.4)
     panel = figure.subplots()
     for number, (name, points) in enumerate(series.items()):
         layers, accuracies = zip(*sorted(points), strict=True)
@@ -60,10 +67,11 @@ def ablation_figure(out: Path, title: str, series: Mapping[str, Sequence[tuple[i
     panel.set_ylabel("test accuracy in %")
     panel.set_title(title, fontsize=11)
     panel.legend(frameon=False, fontsize=9)
-    return _save(figure, pyplot, out)
+    return save_figure(figure, pyplot, out)
 
 
-def _figure(width: float, height: float) -> tuple[Any, Any]:
+def new_figure(width: float, height: float) -> tuple[Any, Any]:
+    """An empty figure of so many inches, and matplotlib's pyplot."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -73,7 +81,8 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
     return pyplot.figure(figsize=(width, height), layout="constrained"), pyplot
 
 
-def _save(figure: Any, pyplot: Any, out: Path) -> list[Path]:
+def save_figure(figure: Any, pyplot: Any, out: Path) -> list[Path]:
+    """Writes a figure as PDF, PNG and SVG, atomically; ``out`` is without an ending."""
     paths = [out.with_name(f"{out.name}.{kind}") for kind in KINDS]
     # No date, so that equal pictures are equal files.
     dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}

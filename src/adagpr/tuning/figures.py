@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any
+
+from adagpr.web.svg import Axis, figure, frame, linear_axis, nice_ticks, text
 
 __all__ = ["history_svg", "importance_svg", "slice_svg"]
 
@@ -15,62 +16,13 @@ _FAR = 3.0
 _LETTER = 7.0  # width of a letter
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """A way from values to pixels, with the places of its ticks."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-    ticks: tuple[tuple[float, str], ...]
-    log: bool = False
-
-    def __call__(self, value: float) -> float:
-        inside = min(max(value, self.low), self.high)
-        low, high, at = (math.log(item) if self.log else item for item in (self.low, self.high, inside))
-        share = 0.5 if high == low else (at - low) / (high - low)
-        return round(self.start + share * (self.end - self.start), 1)
-
-
-def _nice_ticks(low: float, high: float, count: int) -> list[float]:
-    """Round numbers between two values, about so many."""
-    if high <= low:
-        return [low]
-    raw = (high - low) / count
-    power = 10 ** math.floor(math.log10(raw))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw)
-    first = math.ceil(low / step - 1e-9)
-    return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-def _value_axis(trials: Sequence[dict[str, Any]], top: float, bottom: float) -> _Axis:
+def _value_axis(trials: Sequence[dict[str, Any]], top: float, bottom: float) -> Axis:
     """The axis of losses, from a little below the lowest up to where nearly all are."""
     values = sorted(trial["value"] for trial in trials if trial["value"] is not None)
     low, middle, most = values[0], values[len(values) // 2], values[-1]
     high = min(most, low + _FAR * (middle - low)) if middle > low else most
     margin = 0.06 * (high - low) or 0.1 * abs(low) or 1.0
-    ticks = tuple((tick, f"{tick:.4g}") for tick in _nice_ticks(low - margin, high + margin, 5))
-    return _Axis(low - margin, high + margin, bottom, top, ticks)
-
-
-def _text(x: float, y: float, text: str, anchor: str = "middle", classes: str = "") -> str:
-    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" class="{classes}">{escape(text)}</text>'
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, classes: str) -> str:
-    return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" class="{classes}"/>'
-
-
-def _figure(width: int, height: int, label: str, parts: Sequence[str]) -> str:
-    head = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">'
-    return "\n".join([head, *parts, "</svg>"])
-
-
-def _frame(axis: _Axis, left: float, right: float) -> list[str]:
-    """Horizontal lines at the ticks of the vertical axis, and their numbers."""
-    lines = [_line(left, axis(tick), right, axis(tick), "grid") for tick, _ in axis.ticks]
-    return lines + [_text(left - 6, axis(tick) + 4, name, "end", "tick") for tick, name in axis.ticks]
+    return linear_axis(low - margin, high + margin, bottom, top)
 
 
 def _dot(trial: dict[str, Any], x: float, y: float, best: int) -> str:
@@ -81,7 +33,7 @@ def _dot(trial: dict[str, Any], x: float, y: float, best: int) -> str:
     return f'<circle cx="{x}" cy="{y}" r="{radius}" class="{classes}"><title>{escape(title)}</title></circle>'
 
 
-def _dots(trials: Sequence[dict[str, Any]], best: int, place: Callable[[dict[str, Any]], float], y: _Axis) -> list[str]:
+def _dots(trials: Sequence[dict[str, Any]], best: int, place: Callable[[dict[str, Any]], float], y: Axis) -> list[str]:
     """The dots of all trials that have a value, the best on top."""
     valued = [trial for trial in trials if trial["value"] is not None]
     ordered = sorted(valued, key=lambda trial: trial["number"] == best)
@@ -92,10 +44,10 @@ def history_svg(trials: Sequence[dict[str, Any]], best: int) -> str:
     """The value of each trial, in the order they began, and the lowest so far."""
     width, height, left, right, top, bottom = 520, 300, 52, 508, 12, 262
     last = max(trial["number"] for trial in trials)
-    ticks = tuple((tick, f"{tick:g}") for tick in _nice_ticks(0, last, 6) if tick == int(tick))
-    x, y = _Axis(0, last, left + 8, right - 8, ticks), _value_axis(trials, top, bottom)
-    parts = _frame(y, left, right)
-    parts += [_text(x(tick), bottom + 18, name, classes="tick") for tick, name in ticks]
+    ticks = tuple((tick, f"{tick:g}") for tick in nice_ticks(0, last, 6) if tick == int(tick))
+    x, y = Axis(0, last, left + 8, right - 8, ticks), _value_axis(trials, top, bottom)
+    parts = frame(y, left, right)
+    parts += [text(x(tick), bottom + 18, name, classes="tick") for tick, name in ticks]
     lowest, path = math.inf, ""
     for trial in sorted(trials, key=lambda item: item["number"]):
         if trial["state"] == "complete" and trial["value"] < lowest:
@@ -104,8 +56,8 @@ def history_svg(trials: Sequence[dict[str, Any]], best: int) -> str:
             path += f"M{at} {y(lowest)}" if math.isinf(before) else f"H{at}V{y(lowest)}"
     parts.append(f'<path d="{path}H{x(last)}" class="lowest"/>')
     parts += _dots(trials, best, lambda trial: x(trial["number"]), y)
-    parts.append(_text((left + right) / 2, height - 4, "trial", classes="name"))
-    return _figure(width, height, "Validation loss of each trial and the lowest so far", parts)
+    parts.append(text((left + right) / 2, height - 4, "trial", classes="name"))
+    return figure(width, height, "Validation loss of each trial and the lowest so far", parts)
 
 
 def importance_svg(importance: dict[str, float]) -> str:
@@ -115,10 +67,10 @@ def importance_svg(importance: dict[str, float]) -> str:
     for number, (name, share) in enumerate(importance.items()):
         y = 6 + number * row
         length = round(share * (width - left - 60), 1)
-        parts.append(_text(left - 8, y + 16, name, "end", "tick"))
+        parts.append(text(left - 8, y + 16, name, "end", "tick"))
         parts.append(f'<rect x="{left}" y="{y}" width="{max(length, 1)}" height="{row - 8}" rx="2" class="bar"/>')
-        parts.append(_text(left + max(length, 1) + 6, y + 16, f"{100 * share:.0f} %", "start", "tick"))
-    return _figure(width, 8 + row * max(len(importance), 1), "Importance of each parameter", parts) if parts else ""
+        parts.append(text(left + max(length, 1) + 6, y + 16, f"{100 * share:.0f} %", "start", "tick"))
+    return figure(width, 8 + row * max(len(importance), 1), "Importance of each parameter", parts) if parts else ""
 
 
 def slice_svg(trials: Sequence[dict[str, Any]], best: int, name: str, parameter: dict[str, Any]) -> str:
@@ -126,12 +78,12 @@ def slice_svg(trials: Sequence[dict[str, Any]], best: int, name: str, parameter:
     width, height, left, right, top, bottom = 300, 210, 48, 292, 12, 168
     y = _value_axis(trials, top, bottom)
     place, ticks = _places(parameter, left + 10, right - 10)
-    parts = _frame(y, left, right)
-    parts += [_text(at, bottom + 16, text, classes="tick") for at, text in _thinned(ticks, right - left)]
+    parts = frame(y, left, right)
+    parts += [text(at, bottom + 16, words, classes="tick") for at, words in _thinned(ticks, right - left)]
     tried = [trial for trial in trials if name in trial["params"]]
     parts += _dots(tried, best, lambda trial: place(trial["params"][name]), y)
-    parts.append(_text((left + right) / 2, height - 6, name, classes="name"))
-    return _figure(width, height, f"Validation loss over {name}", parts)
+    parts.append(text((left + right) / 2, height - 6, name, classes="name"))
+    return figure(width, height, f"Validation loss over {name}", parts)
 
 
 def _places(
@@ -142,24 +94,24 @@ def _places(
         choices = list(parameter["choices"])
         if all(isinstance(choice, int | float) for choice in choices):
             choices.sort()
-        row = _Axis(0, len(choices) - 1, start, end, ())
+        row = Axis(0, len(choices) - 1, start, end, ())
         return (
             lambda value: row(choices.index(value)),
             [(row(number), _short(choice)) for number, choice in enumerate(choices)],
         )
     low, high, log = float(parameter["low"]), float(parameter["high"]), bool(parameter.get("log", False))
-    axis = _Axis(low, high, start, end, (), log)
+    axis = Axis(low, high, start, end, (), log)
     if log:
         powers = [10.0**power for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
         shown = powers if len(powers) > 1 else [low, high]
     else:
-        shown = _nice_ticks(low, high, 5)
+        shown = nice_ticks(low, high, 5)
     return axis, [(axis(tick), _short(tick)) for tick in shown]
 
 
 def _thinned(ticks: list[tuple[float, str]], width: float) -> list[tuple[float, str]]:
     """Every tick, or every second or third, such that their texts do not touch."""
-    needed = sum(_LETTER * (len(text) + 1) for _, text in ticks)
+    needed = sum(_LETTER * (len(words) + 1) for _, words in ticks)
     return ticks[:: math.ceil(needed / width)] if ticks else []
 
 

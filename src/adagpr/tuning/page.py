@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
 from adagpr.tuning.figures import history_svg, importance_svg, slice_svg
+from adagpr.web.page import drawn, render
 
 __all__ = ["page"]
 
@@ -17,28 +15,25 @@ _NUM_BEST = 10
 
 def page(record: dict[str, Any]) -> str:
     """The page of a record, complete or not yet tested."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
     trials = [trial for trial in record["trials"] if trial["state"] != "fail"]
     complete = [trial for trial in trials if trial["state"] == "complete"]
     best = sorted(complete, key=lambda trial: (trial["value"], trial["number"]))[:_NUM_BEST]
     number = record["best"]["number"]
     search = record["study"]["space"]["search"]
-    text: str = environment.get_template("page.html").render(
+    return render(
+        Path(__file__).parent / "page.html",
         record=record,
         num_complete=len(complete),
         num_pruned=len(trials) - len(complete),
         num_failed=len(record["trials"]) - len(trials),
         num_workers=len({(trial["machine"].get("host"), trial["machine"].get("pid")) for trial in trials}),
         best_trials=best,
-        history=Markup(history_svg(trials, number)),  # noqa: S704 - the figures escape what they print
-        importance=Markup(importance_svg(record["importance"])),  # noqa: S704
-        slices=[Markup(slice_svg(trials, number, name, search[name])) for name in _in_order(record)],  # noqa: S704
+        history=drawn(history_svg(trials, number)),
+        importance=drawn(importance_svg(record["importance"])),
+        slices=[drawn(slice_svg(trials, number, name, search[name])) for name in _in_order(record)],
         shown=_shown,
         percent=lambda value: f"{100 * value:.1f} %",
     )
-    return text
 
 
 def _in_order(record: dict[str, Any]) -> list[str]:

@@ -1,0 +1,77 @@
+"""Writes ``docs/reading.md``, the page that reads three real runs aloud.
+
+``python benchmarks/reading.py explain`` explains the runs of the paper's configurations, which
+``adagpr reproduce --runs runs/catalogue`` trained, into ``results/reading.json``, and draws their pictures.
+``python benchmarks/reading.py`` writes the page from that record and ``benchmarks/reading.md``, its words; with
+``--table`` it prints it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+from adagpr import bounds, explain
+from adagpr.files import read_json, write_json, write_text
+from adagpr.report import write_figures
+from adagpr.training import load_run
+
+ROOT = Path(__file__).parents[1]
+RECORD = ROOT / "results" / "reading.json"
+PAGE = ROOT / "docs" / "reading.md"
+RUNS = {"cora": "table2_adagpr_cora-8", "chameleon": "table3_adagpr_chameleon-2", "texas": "table3_adagpr_texas-4"}
+PICTURES = {
+    "cora": ("coefficients", "filter", "smoothing"),
+    "chameleon": ("evolution", "filter"),
+    "texas": ("evolution",),
+}
+
+
+def read_run(name: str, row: str) -> dict[str, Any]:
+    """What the page quotes of one run; its pictures are drawn beside the page."""
+    first = read_json(ROOT / "results" / "catalogue" / f"{row}.json")["runs"][0]
+    folder = ROOT / "runs" / "catalogue" / first["config"]
+    pictures = ROOT / "docs" / "reading"
+    for file in write_figures(folder, pictures / name, only=PICTURES[name]):
+        if file.suffix == ".svg":
+            file.replace(pictures / f"{name}-{file.name}")
+        else:
+            file.unlink()
+    (pictures / name).rmdir()
+    run = load_run(folder)
+    found = explain(run).to_plain()
+    theory = bounds(run)
+    return {
+        "split": first["split"],
+        "result": run.record["result"],
+        "num_test": run.record["data"]["num_test"],
+        **{key: found[key] for key in ("num_val", "val_acc", "reach", "ablations", "groups", "smoothing")},
+        "layers": [{key: part[key] for key in ("layer", "coefficients", "mean_hop")} for part in found["layers"]],
+        "network_response": [found["network_response"][place] for place in (0, -1)],
+        "bound": {
+            "run": theory.total("run").log10_printed,
+            "gcnii": theory.total("gcnii").log10_printed,
+            "gap": theory.transductive.log10_total,
+            "error_gap": theory.transductive.error_gap,
+        },
+    }
+
+
+def page() -> str:
+    """The page from the record and its words."""
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - Markdown
+    words = (Path(__file__).parent / "reading.md").read_text(encoding="utf-8")
+    text: str = environment.from_string(words).render(**read_json(RECORD))
+    return text.rstrip("\n") + "\n"
+
+
+if __name__ == "__main__":
+    if "explain" in sys.argv[1:]:
+        write_json(RECORD, {name: read_run(name, row) for name, row in RUNS.items()})
+    if "--table" in sys.argv[1:]:
+        sys.stdout.write(page())
+    else:
+        write_text(PAGE, page())

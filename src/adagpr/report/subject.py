@@ -1,0 +1,125 @@
+"""What a page is about: one run, or the runs of one model over several splits or seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from adagpr.errors import InputError
+from adagpr.graph import Graph, Split
+from adagpr.insight import Bounds, Explanation, bounds, explain
+from adagpr.statistics import interval, share_interval
+from adagpr.training import Run, load_run
+
+__all__ = ["Subject", "read_subject"]
+
+# Above so many nodes the page's spectrum is estimated; all eigenvalues would keep a reader waiting.
+_MOST_EXACT = 1_500
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Runs of one model, and what is known of the first of them.
+
+    Attributes:
+        name: What the page calls it.
+        folder: Where the runs are.
+        runs: The runs, at least one; pictures of a single training show the first.
+        explanation: What the first run does with its graph, where that can be said.
+        bounds: The paper's bounds for it, where the theory covers it.
+        left_out: Sentences on what is missing in the page, and why.
+    """
+
+    name: str
+    folder: Path
+    runs: tuple[Run, ...]
+    explanation: Explanation | None
+    bounds: Bounds | None
+    left_out: tuple[str, ...]
+
+    @property
+    def first(self) -> Run:
+        """The run of the pictures."""
+        return self.runs[0]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The record of the run of the pictures."""
+        return self.first.record
+
+    def accuracy(self, part: str = "test") -> tuple[float, float, float]:
+        """Accuracy in per cent with its 95 % interval: over the runs, or over the nodes of a single run."""
+        shares = [run.record["result"][f"{part}_acc"] for run in self.runs]
+        if len(shares) > 1:
+            low, high = interval(shares)
+        else:
+            num_nodes = self.record["data"][f"num_{part}"]
+            low, high = share_interval(round(shares[0] * num_nodes), num_nodes)
+        return 100 * fmean(shares), 100 * max(low, 0.0), 100 * min(high, 1.0)
+
+    @property
+    def mean_coefficients(self) -> list[list[float]] | None:
+        """The coefficients, ``[layers][hops]``, as a mean over the runs; none where the model has none."""
+        found = [run.record.get("coefficients") for run in self.runs]
+        if any(each is None for each in found):
+            return None
+        mean: list[list[float]] = np.mean(np.array(found, dtype=np.float64), axis=0).tolist()
+        return mean
+
+
+def read_subject(
+    folder: Path | str,
+    name: str | None = None,
+    graph: Graph | None = None,
+    splits: Sequence[Split] = (),
+    data_root: Path | str | None = None,
+) -> Subject:
+    """Reads runs from their folder and explains the first.
+
+    Args:
+        folder: Folder of a run, or folder that holds several runs of one model.
+        name: What to call it, by default by its data set and model.
+        graph: The graph of the runs, where it is at hand.
+        splits: Its splits, likewise.
+        data_root: Folder of the data files; see `adagpr.load`.
+
+    Raises:
+        InputError: There is no complete run, or the runs are not of one model on one data set.
+    """
+    folder = Path(folder)
+    if not folder.exists():
+        raise InputError(f"There is no folder {folder}.")
+    own = folder / "record.json"
+    folders = [folder] if own.exists() else sorted((path.parent for path in folder.glob("*/record.json")), key=_order)
+    if not folders:
+        raise InputError(f"{folder} holds no complete run: no record.json is in it or one folder below.")
+    runs = tuple(load_run(each) for each in folders)
+    kinds = {(run.record["data"]["name"], str(run.record["config"]["model"])) for run in runs}
+    if len(kinds) > 1:
+        raise InputError(f"{folder} holds runs of more than one model or setting. Name the folder of one of them.")
+    record = runs[0].record
+    split = next((each for each in splits if each.name == record["data"]["split"]), None)
+    given = {"graph": graph, "split": split} if split is not None else {}
+    left_out: list[str] = []
+    explanation = found = None
+    try:
+        explanation = explain(runs[0], data_root=data_root, **given)  # type: ignore[arg-type]
+    except InputError as error:
+        left_out.append(f"What the model does with its graph is left out. {error}")
+    if explanation is not None:
+        try:
+            found = bounds(runs[0], graph=graph, max_exact=_MOST_EXACT, data_root=data_root)
+        except InputError as error:
+            left_out.append(f"The bounds are left out. {error}")
+    title = name or f"{record['data']['name']}, {record['config']['model']['name']}"
+    return Subject(title, folder, runs, explanation, found, tuple(left_out))
+
+
+def _order(folder: Path) -> tuple[int, str]:
+    """Such that split 10 comes after split 9."""
+    return len(folder.name), folder.name
