@@ -1,0 +1,110 @@
+"""``adagpr export``: a trained network without what it does not use, in a file that runs elsewhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from adagpr.export import ExportFormat, ExportReport
+
+__all__ = ["export"]
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run of adagpr or gcnii.")],
+    format: Annotated[  # noqa: A002 - the name of the flag
+        str, typer.Option(metavar="FORMAT", help="safetensors, onnx or torch (a .pt2 program).")
+    ] = "safetensors",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="The file. Default: exported.* in the run.")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="The run's .npz file, where it has moved since.")] = None,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Folder of the data files. Default: $ADAGPR_DATA or a cache.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Export a run: hops and layers that are not used are left out, and you see how much that saved.
+
+    For example: adagpr export runs/texas-adagpr-0123 --format onnx -o texas.onnx
+    """
+    from adagpr.export import export_run
+
+    report = export_run(run, cast("ExportFormat", format), out, dataset=dataset, data_root=data_root)
+    if as_json:
+        typer.echo(json.dumps(report.to_plain(), indent=2, allow_nan=False))
+    else:
+        _show(report)
+
+
+def _show(report: ExportReport) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(_layers(report), "", _savings(report), "")
+    for sentence in _sentences(report):
+        console.print(sentence, soft_wrap=True, markup=False)
+
+
+def _table(*headings: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left", no_wrap=True)
+    return table
+
+
+def _layers(report: ExportReport) -> Table:
+    table = _table("layer", "hops used", "products", "left")
+    for item in report.layers:
+        used = (", ".join(map(str, item.hops)) or "only h0") if item.kept else "left out"
+        table.add_row(str(item.layer), used, str(item.products), str(item.products_left))
+    return table
+
+
+def _savings(report: ExportReport) -> Table:
+    before, after = report.before, report.after
+    rows = [
+        ("sparse products", before.sparse_products, after.sparse_products),
+        ("multiply-adds a node", before.per_node, after.per_node),
+        ("multiply-adds an edge", before.per_edge, after.per_edge),
+    ]
+    if report.measured is not None:
+        rows.append(("multiply-adds a pass", report.measured.multiply_adds, report.measured.multiply_adds_left))
+    rows.append(("parameters", before.parameters, after.parameters))
+    table = _table("", "as trained", "exported", "saved")
+    for name, old, new in rows:
+        table.add_row(name, f"{old:,}", f"{new:,}", _saved(old, new))
+    return table
+
+
+def _saved(before: int, after: int) -> str:
+    # Adding 0 turns a rounded -0.0 into 0.0.
+    return f"{round(100 * (1 - after / before), 1) + 0.0:.1f} %" if before else ""
+
+
+def _sentences(report: ExportReport) -> list[str]:
+    sentences = ["As trained, every hop of every layer is counted; features count as dense."]
+    if report.measured is not None:
+        sentences.append(
+            f"A pass is one over the run's own graph: {report.measured.num_nodes} nodes, {report.measured.num_entries} "
+            f"entries of its operator. No logit differs there by more than {report.measured.max_difference:.1e}; the "
+            f"largest is {report.measured.max_logit:.3g}."
+        )
+    taken = ", ".join(f"{item.name} [{' x '.join(map(str, item.shape))}] {item.dtype}" for item in report.inputs)
+    sentences.append(f"It takes {taken}.")
+    if report.needs_graph:
+        loops = "with" if report.self_loops else "without"
+        edges = "" if report.format == "safetensors" else "; adagpr.export.edge_inputs gives its edges"
+        sentences.append(f"The operator is that of direction '{report.direction}' {loops} self loops{edges}.")
+    else:
+        sentences.append("No layer uses the graph, so it runs without one.")
+    sentences.append(f"Written: {report.path} ({report.num_bytes:,} bytes)")
+    return [*report.remarks, *sentences]
