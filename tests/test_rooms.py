@@ -13,8 +13,8 @@ PACKAGE = Path(__file__).parents[1] / "src" / "adagpr"
 
 ROWS = [
     ["errors"],
-    ["arguments", "graph", "files", "seeding", "statistics"],
-    ["ops"],
+    ["arguments", "graph", "files", "seeding", "statistics", "web"],
+    ["ops", "convert"],
     ["nn", "data", "metrics", "scale"],
     ["training"],
     ["experiments", "insight", "estimator"],

@@ -9,7 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from adagpr.data import csbm, load
+    from adagpr.convert import from_networkx, from_pyg, splits_from_pyg, to_pyg
+    from adagpr.data import csbm, from_tables, load
+    from adagpr.estimator import AdaGPRClassifier
+    from adagpr.export import edge_inputs, export_run, load_exported
     from adagpr.graph import Graph, Split, from_edge_index, from_scipy
     from adagpr.insight.bounds import bounds
     from adagpr.insight.explain import explain
@@ -20,7 +23,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "adagpr.data": ("csbm", "load"),
+    "adagpr.convert": ("from_networkx", "from_pyg", "splits_from_pyg", "to_pyg"),
+    "adagpr.data": ("csbm", "from_tables", "load"),
+    "adagpr.estimator": ("AdaGPRClassifier",),
+    "adagpr.export": ("edge_inputs", "export_run", "load_exported"),
     "adagpr.graph": ("Graph", "Split", "from_edge_index", "from_scipy"),
     "adagpr.insight": ("bounds", "explain"),
     "adagpr.nn": ("AdaGPR", "AdaGPRConv", "GCNII", "MLP"),
@@ -31,11 +37,16 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - in the order of the rooms
     "csbm",
+    "from_tables",
     "load",
     "Graph",
     "Split",
     "from_edge_index",
+    "from_networkx",
+    "from_pyg",
     "from_scipy",
+    "splits_from_pyg",
+    "to_pyg",
     "AdaGPR",
     "AdaGPRConv",
     "GCNII",
@@ -45,8 +56,12 @@ __all__ = [  # noqa: RUF022 - in the order of the rooms
     "operator",
     "Run",
     "fit",
+    "AdaGPRClassifier",
     "bounds",
     "explain",
+    "edge_inputs",
+    "export_run",
+    "load_exported",
 ]
 
 

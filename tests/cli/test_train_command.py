@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adagpr.cli.main import main
 from adagpr.files import read_json, read_toml
 
 QUICK = ["--set", "max_epochs=5", "--set", "num_layers=2", "--set", "hidden_channels=8"]
@@ -26,22 +25,18 @@ def adagpr(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def refused(tmp_path: Path, ended: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
     """Runs the command in this process and gives back its one sentence, once it has ended as a mistake should."""
 
     def call(*words: str) -> str:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["adagpr", "train", *words])
         before = sorted(tmp_path.rglob("*"))
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        assert ended.value.code == 2
-        assert printed.out == ""
-        assert printed.err.startswith("Error: ")
-        assert printed.err.count("\n") == 1
+        code, out, err = ended(tmp_path, "train", *words)
+        assert code == 2
+        assert out == ""
+        assert err.startswith("Error: ")
+        assert err.count("\n") == 1
         assert sorted(tmp_path.rglob("*")) == before
-        return printed.err
+        return err
 
     return call
 
@@ -52,9 +47,11 @@ def test_without_a_data_set_it_trains_on_the_embedded_digits(tmp_path: Path) -> 
     assert done.stderr == ""
     for text in ("digits: 1797 nodes", "split labelled-5: 50 training", "test accuracy", "without the graph", "hop 3"):
         assert text in done.stdout
-    folder = tmp_path / done.stdout.split("run folder")[1].strip()
+    folder = tmp_path / done.stdout.split("run folder")[1].split()[0]
     assert (folder / "record.json").exists()
     assert (folder / "without-graph" / "record.json").exists()
+    assert done.stdout.endswith(f"page        {folder.relative_to(tmp_path)}/report.html\n")
+    assert (folder / "report.html").exists()
 
 
 def test_json_is_the_record_and_nothing_else(tmp_path: Path) -> None:
@@ -75,7 +72,7 @@ def test_several_seeds_become_several_runs_with_a_mean(tmp_path: Path) -> None:
     done = adagpr(tmp_path, *SMALL, "--seed", "0", "--seed", "1", "--out", "both")
     assert "over 2 runs" in done.stdout
     names = sorted(path.name for path in (tmp_path / "both").iterdir())
-    assert names == ["random-0-seed-0", "random-0-seed-1"]
+    assert names == ["random-0-seed-0", "random-0-seed-1", "report.html"]
 
 
 def test_ten_fixed_splits_become_ten_runs(tmp_path: Path, benchmark_root: Path) -> None:
@@ -159,7 +156,7 @@ BAD: list[tuple[list[str], str]] = [
     (["digits", "--model", "mlp", "--without-graph"], "The model 'mlp' has no coefficients"),
     (["digits", "--config", "nowhere.toml"], "Cannot read nowhere.toml"),
     (["digits", "--device", "tpu"], "device must be 'cpu' or 'cuda', got 'tpu'"),
-    (["digits", "--set", "data.homophily=0.1"], "only csbm takes options"),
+    (["digits", "--set", "data.homophily=0.1"], "only csbm and tables take options"),
     (["digits", "--set", "lr=0.1", "--set", "data.name=cora"], "data.name cannot be set"),
     (["digits", "--set", f"lr={'9' * 5000}"], "lr must be"),
     (["digits", "--set", f"alpha={'[' * 5000}"], "alpha must be"),

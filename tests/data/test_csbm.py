@@ -100,5 +100,5 @@ def test_load_passes_options_on_and_refuses_unknown_ones() -> None:
     assert split.name == "random/2"
     with pytest.raises(InputError, match=r"Unknown option of csbm 'homophyly'\. Did you mean 'homophily'\?"):
         load("csbm", homophyly=0.3)
-    with pytest.raises(InputError, match="num_nodes: only csbm takes options, and 'digits' is not it"):
+    with pytest.raises(InputError, match="num_nodes: only csbm and tables take options, not 'digits'"):
         load("digits", num_nodes=5)

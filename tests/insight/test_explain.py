@@ -75,7 +75,7 @@ def test_the_networks_filter_is_what_its_layers_do_to_eigenvectors(form: str, da
     h_0 = h = torch.eye(len(found.lambdas), dtype=torch.float64).sum(1, keepdim=True).repeat(1, 8)
     for conv, mu in zip(model.layers(), run.record["coefficients"], strict=True):
         conv.weight.data = torch.eye(8, dtype=torch.float64).repeat(len(conv.weight) // 8, 1)
-        h = conv(h, h_0, Operator(diagonal, diagonal, "directed", True), torch.tensor(mu, dtype=torch.float64))
+        h = conv(h, h_0, Operator(diagonal, diagonal, "directed", True), coeffs=torch.tensor(mu, dtype=torch.float64))
     assert found.network_response == pytest.approx(h[:, 0].tolist(), abs=1e-12)
 
 

@@ -7,7 +7,21 @@ from typing import NoReturn
 
 import typer
 
-from adagpr.cli import bench, bounds, compare, data, explain, models, reproduce, train, tune
+from adagpr.cli import (
+    bench,
+    bounds,
+    compare,
+    data,
+    explain,
+    export,
+    models,
+    plot,
+    predict,
+    report,
+    reproduce,
+    train,
+    tune,
+)
 from adagpr.errors import AdaGPRError, InputError
 
 __all__ = ["app", "main"]
@@ -21,10 +35,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("train")(train.train)
+app.command("predict")(predict.predict)
 app.command("models")(models.models)
 app.command("tune")(tune.tune)
 app.command("explain")(explain.explain)
 app.command("bounds")(bounds.bounds)
+app.command("report")(report.report)
+app.command("plot")(plot.plot)
+app.command("export")(export.export)
 app.command("compare")(compare.compare)
 app.command("reproduce")(reproduce.reproduce)
 app.command("bench")(bench.bench)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from adagpr.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from adagpr.graph import Graph, Split
     from adagpr.training import Epoch, Run, Stopping
 
 __all__ = ["train"]
@@ -47,6 +49,22 @@ def train(
     data_root: Annotated[
         Path | None, typer.Option(help="Folder of the data files. Default: $ADAGPR_DATA or a cache.")
     ] = None,
+    nodes: Annotated[
+        Path | None, typer.Option(help="Your own graph: a table of nodes (CSV, TSV, Parquet or Feather).")
+    ] = None,
+    edges: Annotated[Path | None, typer.Option(help="Its table of edges.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of the classes; empty where the class is unknown.")] = None,
+    id_column: Annotated[str | None, typer.Option("--id", help="Column of the ids. Default: found.")] = None,
+    source: Annotated[str | None, typer.Option(help="Column where edges start. Default: found.")] = None,
+    target: Annotated[str | None, typer.Option(help="Column where edges end. Default: found.")] = None,
+    weight: Annotated[str | None, typer.Option(help="Column of the edges' weights. Default: found.")] = None,
+    split_column: Annotated[
+        str | None, typer.Option(help="Column that says train, val or test. Default: found, else a split is drawn.")
+    ] = None,
+    directed: Annotated[bool, typer.Option("--directed", help="Edges go one way.")] = False,
+    as_is: Annotated[
+        bool, typer.Option("--as-is", help="Take numbers as they are and leave other columns out.")
+    ] = False,
     device: Annotated[str | None, typer.Option(help="cpu (the tested one) or cuda.")] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes for several runs. Default: one for each core.")
@@ -62,12 +80,26 @@ def train(
     from adagpr.training.config import config_digest, resolve
 
     request = read_request(config, settings or [])
+    named: dict[str, Any] = {
+        "nodes": nodes,
+        "edges": edges,
+        "label": label,
+        "id": id_column,
+        "source": source,
+        "target": target,
+    }
+    named |= {"weight": weight, "split_column": split_column, "directed": directed or None, "as_is": as_is or None}
+    tables = {key: os.fspath(value) if isinstance(value, Path) else value for key, value in named.items() if value}
+    if tables:
+        dataset = _tables_name(dataset, tables)
     options = {key: value for key, value in request.options.items() if key != "seed"}
     if device is not None:
         options["device"] = device
     seeds = seed or [request.options.get("seed", 0)]
     model = model or request.model
-    graph, splits = load(dataset or request.dataset, split or request.split, data_root=data_root, **request.data)
+    graph, splits = load(
+        dataset or request.dataset, split or request.split, data_root=data_root, **{**request.data, **tables}
+    )
     twin_options = several.without_graph(model, options) if without_graph else {}
     resolved = [resolve(graph, item, model, {**options, "seed": number})[1] for item in splits for number in seeds]
     if dataset is None and split is None:
@@ -99,12 +131,32 @@ def train(
                 num_workers=jobs,
                 **twin_options,
             )
+    _report(folder, bool(twins), graph, splits)
     if as_json:
         typer.echo(json.dumps(_plain(runs, twins, folder), indent=2))
     else:
         from adagpr.cli.train_view import show
 
         show(graph, splits, runs, twins, folder)
+
+
+def _tables_name(dataset: str | None, tables: dict[str, Any]) -> str:
+    """The name of a user's tables, once all that they need is given."""
+    if dataset is not None:
+        raise InputError(f"Give a data set or tables, not both: '{dataset}' and --{next(iter(tables))}.")
+    for name in ("nodes", "edges", "label"):
+        if name not in tables:
+            raise InputError(f"Tables need --nodes, --edges and --label; --{name} is missing.")
+    return "tables"
+
+
+def _report(folder: Path, has_twins: bool, graph: Graph, splits: list[Split]) -> None:
+    """Writes the page of the runs into their folder; the same command writes it again."""
+    from adagpr.report import write_report
+
+    folders = [folder, folder / "without-graph"] if has_twins else [folder]
+    names = ["with the graph", "without the graph"] if has_twins else None
+    write_report(folders, folder / "report.html", names=names, graph=graph, splits=splits)
 
 
 def _check_sums(request: Request, data: dict[str, Any]) -> None:

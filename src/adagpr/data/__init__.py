@@ -13,6 +13,7 @@ from adagpr.data.catalogue import DatasetRow, catalogue, row
 from adagpr.data.csbm import csbm
 from adagpr.data.fetch import FileStatus, data_root, fetch, presence, verify
 from adagpr.data.load import load
+from adagpr.data.tables import Tables, from_tables, read_tables
 
 if TYPE_CHECKING:
     from adagpr.data.splits import random_split, random_splits
@@ -20,14 +21,17 @@ if TYPE_CHECKING:
 __all__ = [
     "DatasetRow",
     "FileStatus",
+    "Tables",
     "catalogue",
     "csbm",
     "data_root",
     "fetch",
+    "from_tables",
     "load",
     "presence",
     "random_split",
     "random_splits",
+    "read_tables",
     "row",
     "verify",
 ]

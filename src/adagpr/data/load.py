@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from adagpr.data.catalogue import DatasetRow, row
 from adagpr.data.csbm import csbm
 from adagpr.data.fetch import Progress, open_file
+from adagpr.data.tables import from_tables, read_tables
 from adagpr.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
@@ -23,7 +24,12 @@ __all__ = ["load"]
 
 DEFAULT_FRACTIONS = (0.6, 0.2, 0.2)
 
-_CSBM_OPTIONS = [name for name in inspect.signature(csbm).parameters if name != "seed"]
+# What to call a graph that is read from two tables, and the options of the two names that take some.
+TABLES = "tables"
+_OPTIONS = {
+    "csbm": [name for name in inspect.signature(csbm).parameters if name != "seed"],
+    TABLES: list(inspect.signature(from_tables).parameters),
+}
 
 
 def load(
@@ -40,17 +46,18 @@ def load(
     """Loads a data set and its splits.
 
     Args:
-        name: A name of the catalogue, or the path of an ``.npz`` file (see `adagpr.data.npz` for what it holds).
+        name: A name of the catalogue, the path of an ``.npz`` file (see `adagpr.data.npz` for what it holds), or
+            ``tables``, whose options are the arguments of `adagpr.from_tables`.
         split: ``public``, ``geom-gcn`` (ten splits), ``geom-gcn/3`` (one), ``given``, ``labelled-5``, ``random`` or
             ``random/7`` (that seed), as far as the data set has it. By default what its protocol uses; for a file the
-            masks it holds, else ``random``.
+            masks it holds, else ``random``; for tables their own column, else ``stratified``.
         seed: Chooses a random split, and for ``csbm`` also the graph.
         fractions: Shares of train, val and test in a random split.
         row_normalize: Whether to divide features by their row sum; rows of zeros stay. By default as the data set's
             protocol does: yes for the papers' sets, no for ``digits``, ``csbm`` and files.
         data_root: Folder of the files, by default that of ``ADAGPR_DATA`` or the user's cache.
         progress: Told of downloads; see `adagpr.data.fetch`.
-        **options: For ``csbm``, the arguments of `adagpr.data.csbm`.
+        **options: For ``csbm`` the arguments of `adagpr.data.csbm`, for ``tables`` those of `adagpr.from_tables`.
 
     Returns:
         The graph, and one split or several.
@@ -64,6 +71,9 @@ def load(
         (1797, 'labelled-5')
     """
     text = os.fspath(name)
+    if text == TABLES:
+        _check_options(text, options)
+        return _tables(split, seed, fractions, options)
     own_file = text.endswith(".npz")
     dataset = None if own_file else row(text)
     _check_options(text, options)
@@ -106,11 +116,38 @@ def _wanted(spec: str, offered: Sequence[str], count: int, see: str) -> tuple[st
 
 def _check_options(name: str, options: dict[str, Any]) -> None:
     """Refuses options that nobody would look at."""
-    if name != "csbm" and options:
-        raise InputError(f"load: {', '.join(options)}: only csbm takes options, and '{name}' is not it.")
+    if name not in _OPTIONS and options:
+        raise InputError(f"load: {', '.join(options)}: only {' and '.join(_OPTIONS)} take options, not '{name}'.")
     for option in options:
-        if option not in _CSBM_OPTIONS:
-            raise unknown_name("option of csbm", option, _CSBM_OPTIONS)
+        if option not in _OPTIONS[name]:
+            raise unknown_name(f"option of {name}", option, _OPTIONS[name])
+
+
+def _tables(
+    split: str | None, seed: int, fractions: Sequence[float], options: dict[str, Any]
+) -> tuple[Graph, list[Split]]:
+    """The graph of two tables and its split, with all that was found as notes."""
+    from dataclasses import replace
+
+    for name in ("nodes", "edges", "label"):
+        if name not in options:
+            raise InputError(f"load: tables need {name}.")
+    kind, number = _wanted(split, ("given", "stratified"), 1, "adagpr train --help") if split else (None, None)
+    found = read_tables(**options, seed=seed, fractions=fractions)
+    chosen = found.split
+    if kind == "stratified":
+        from adagpr.data.tables.targets import stratified_split
+
+        chosen = stratified_split(found.graph.y, seed if number is None else number, fractions)
+    if chosen is None:
+        raise InputError("There are too few labels for a split: no class has three labelled nodes.")
+    if kind == "given" and chosen.name != "given":
+        raise InputError("Split 'given': the table of nodes has no column that says train, val or test.")
+    texts = {key: os.fspath(value) for key, value in options.items() if isinstance(value, os.PathLike)}
+    origin = {"name": TABLES, **{key: value for key, value in options.items() if value is not None}, **texts}
+    if tuple(fractions) != DEFAULT_FRACTIONS:
+        origin["fractions"] = [float(share) for share in fractions]
+    return replace(found.graph, notes=found.said, origin=origin), [chosen]
 
 
 def _own_file(path: Path) -> tuple[Graph, list[Split], list[str]]:

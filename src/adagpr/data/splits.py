@@ -1,8 +1,8 @@
 """Which nodes a model learns from, is chosen on, and is reported on.
 
 Splits by class are drawn from their own random stream, so that the same seed gives the same split whatever else was
-drawn before. A split is asked for by a short text: ``random`` or ``random/7`` (with that seed), ``geom-gcn`` (all ten)
-or ``geom-gcn/3`` (one of them), ``public``, ``given``, ``labelled-5``.
+drawn before. A split is asked for by a short text: ``random`` or ``random/7`` (with that seed), ``stratified`` for
+tables likewise, ``geom-gcn`` (all ten) or ``geom-gcn/3`` (one of them), ``public``, ``given``, ``labelled-5``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from adagpr.graph import Split
 from adagpr.seeding import stream
 
 __all__ = ["labelled_split", "mask_split", "parse_split", "random_split", "random_splits"]
+
+# Kinds of split whose number is a seed.
+_DRAWN = ("random", "stratified")
 
 
 def random_split(y: Tensor, seed: int = 0, fractions: Sequence[float] = (0.6, 0.2, 0.2)) -> Split:
@@ -89,7 +92,7 @@ def parse_split(spec: str, offered: Iterable[str], count: int, see: str) -> tupl
     Args:
         spec: Such as ``geom-gcn/3``.
         offered: Kinds of split that the data set has.
-        count: How many numbered splits it has, for kinds other than ``random``.
+        count: How many numbered splits it has, for kinds that are not drawn by a seed.
         see: Command that lists the kinds.
 
     Returns:
@@ -100,13 +103,13 @@ def parse_split(spec: str, offered: Iterable[str], count: int, see: str) -> tupl
     """
     kinds = list(offered)
     kind, stroke, number = spec.partition("/")
-    if kind not in kinds or (stroke and kind not in ("random", "geom-gcn", "given")):
+    if kind not in kinds or (stroke and kind not in (*_DRAWN, "geom-gcn", "given")):
         raise unknown_name("split", spec, kinds, see=see)
     if not stroke:
         return kind, None
     if not (number.isascii() and number.isdigit()):
         raise InputError(f"Split '{spec}': what follows the stroke must be a whole number, got '{number}'.")
-    if kind != "random" and int(number) >= count:
+    if kind not in _DRAWN and int(number) >= count:
         raise InputError(f"Split '{spec}': the data set's splits are {kind}/0 to {kind}/{count - 1}.")
     return kind, int(number)
 

@@ -131,7 +131,7 @@ class AdaGPR(Model):
     def _by_layers(self, h_0: Tensor, operator: Operator) -> Tensor:
         h = self.drop(h_0)
         for conv, coeffs in zip(self.layers(), self.layer_coeffs(), strict=True):
-            h = self.activate(conv(h, h_0, operator, coeffs), self.pair_norm)
+            h = self.activate(conv(h, h_0, operator, coeffs=coeffs), self.pair_norm)
         return h
 
     def layer_coeffs(self) -> list[Tensor]:

@@ -8,24 +8,29 @@ r"""The layer of AdaGPR (Wimalawarne and Suzuki, 2021): GCNII's residual layer a
 staying as above. Its two published forms are both here: ``separate`` is the authors' code, :math:`\beta [GH | H_0] W`
 with ``G`` the PageRank and no scaling; ``separate-scaled`` is torch_geometric's, whose halves carry
 :math:`1 - \alpha` and :math:`\alpha`. The activation is left to the model, as in torch_geometric's layers.
+
+The graph comes as an `Operator`, made once for all layers, or as torch_geometric's layers take it: an ``edge_index`` or
+a sparse tensor, normalised inside. In that form the layer stands in the place of ``GCN2Conv`` in anybody's module.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from adagpr.arguments import Count, Finite, Fraction, Positive, checked
 from adagpr.errors import InputError
-from adagpr.ops import Operator, gpr_propagate, projection
+from adagpr.ops import Operator, edge_operator, gpr_propagate, projection
 
 __all__ = ["AdaGPRConv", "ProjectionName", "WeightMaps"]
 
 ProjectionName = Literal["exp-sparsemax", "sparsemax", "entmax-1.5", "softmax", "exp-sum", "sphericalmax", "fixed"]
 WeightMaps = Literal["shared", "separate", "separate-scaled"]
+Flag = Annotated[bool, Field(strict=True)]
 
 
 class AdaGPRConv(nn.Module):
@@ -43,6 +48,9 @@ class AdaGPRConv(nn.Module):
         projection: How the coefficients come from their scores ``v``; ``"fixed"`` learns none.
         fixed_coeffs: With ``"fixed"``: the coefficients, by default equal ones.
         weight_maps: ``"shared"``, or one of the two forms of GCNII*.
+        cached: With an edge index or a sparse tensor: whether the operator of the first call is kept for all others.
+        add_self_loops: Likewise: whether each node also reads itself.
+        normalize: Likewise: whether to add self loops and to divide by the roots of the degrees.
 
     Example:
         >>> import adagpr
@@ -65,6 +73,9 @@ class AdaGPRConv(nn.Module):
         projection: ProjectionName = "exp-sparsemax",
         fixed_coeffs: list[Finite] | None = None,
         weight_maps: WeightMaps = "shared",
+        cached: Flag = False,
+        add_self_loops: Flag = True,
+        normalize: Flag = True,
     ) -> None:
         super().__init__()
         if alpha == 1.0 and weight_maps == "separate":
@@ -75,6 +86,9 @@ class AdaGPRConv(nn.Module):
         self.beta = 1.0 if theta is None else math.log(theta / layer + 1)
         self.projection = projection
         self.weight_maps: WeightMaps = weight_maps
+        self.cached = cached
+        self.add_self_loops = add_self_loops
+        self.normalize = normalize
         self.weight = nn.Parameter(torch.empty(channels if weight_maps == "shared" else 2 * channels, channels))
         self.scores: nn.Parameter | None = None
         if projection == "fixed":
@@ -86,7 +100,8 @@ class AdaGPRConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draws weights uniform in ``+-1/sqrt(channels)`` and scores in ``+-1/sqrt(num_coeffs)``."""
+        """Draws weights uniform in ``+-1/sqrt(channels)`` and scores in ``+-1/sqrt(num_coeffs)``; forgets the cache."""
+        self._cache: Operator | None = None
         bound = 1 / math.sqrt(self.channels)
         nn.init.uniform_(self.weight, -bound, bound, generator=generator)
         if self.scores is not None:
@@ -103,7 +118,8 @@ class AdaGPRConv(nn.Module):
         self,
         x: Tensor,
         x_0: Tensor,
-        operator: Operator,
+        edge_index: Operator | Tensor,
+        edge_weight: Tensor | None = None,
         coeffs: Tensor | None = None,
     ) -> Tensor:
         """Computes the layer without activation.
@@ -111,9 +127,12 @@ class AdaGPRConv(nn.Module):
         Args:
             x: Hidden matrix of the layer before, ``[nodes, channels]``.
             x_0: Output of the network's input map, same shape.
-            operator: The graph's operator.
+            edge_index: The graph's operator; or its edges, sources above targets, 2 x E; or a sparse tensor as
+                torch_geometric's ``adj_t``, whose row ``i`` holds what node ``i`` reads. See `edge_operator`.
+            edge_weight: With edges: one constant weight each, 1 unless given.
             coeffs: The coefficients where the caller has computed them already, else from this layer's scores.
         """
+        operator = self._operator(x, edge_index, edge_weight)
         mu = (self.coeffs() if coeffs is None else coeffs) * (1 - self.alpha)
         skip_tail = projection(self.projection).is_sparse
         if self.weight_maps == "shared":
@@ -125,6 +144,24 @@ class AdaGPRConv(nn.Module):
         mapped_0 = x_0 @ self._map(lower, self.alpha * (1 - self.beta), self.beta * scale_0)
         propagated = gpr_propagate(x, mu, operator, skip_tail)
         return torch.addmm(mapped_0, propagated, self._map(upper, 1 - self.beta, self.beta * scale))
+
+    def _operator(self, x: Tensor, edge_index: Operator | Tensor, edge_weight: Tensor | None) -> Operator:
+        if isinstance(edge_index, Operator):
+            if edge_weight is not None:
+                raise InputError("AdaGPRConv: an operator brings its own weights; edge_weight must be left out.")
+            return edge_index
+        if self._cache is not None:
+            return self._cache.to(x.dtype).to(x.device)
+        operator = edge_operator(
+            edge_index,
+            x.shape[0],
+            edge_weight,
+            normalize=self.normalize,
+            add_self_loops=self.add_self_loops,
+            dtype=x.dtype,
+        )
+        self._cache = operator if self.cached else None
+        return operator
 
     def _map(self, weight: Tensor, identity: float, factor: float) -> Tensor:
         """``identity * I + factor * weight``: the identity goes into the small weight, not onto the large result."""

@@ -2,6 +2,7 @@
 
 from adagpr.ops.drop_edge import DroppableOperator
 from adagpr.ops.dropout import dropout, relu_dropout_
+from adagpr.ops.edge_operator import edge_operator
 from adagpr.ops.operator import Direction, Operator, operator
 from adagpr.ops.pair_norm import pair_norm
 from adagpr.ops.propagate import gpr_propagate
@@ -20,6 +21,7 @@ __all__ = [
     "Projection",
     "SparseFeatures",
     "dropout",
+    "edge_operator",
     "features",
     "gpr_propagate",
     "linear",

@@ -1,0 +1,53 @@
+"""``adagpr predict``: the classes of new nodes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["predict"]
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that was trained on tables.")],
+    nodes: Annotated[Path, typer.Option(help="Table of nodes: CSV, TSV, Parquet or Feather, compressed or not.")],
+    edges: Annotated[Path, typer.Option(help="Table of edges.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The Parquet file.")] = Path("predictions.parquet"),
+    id_column: Annotated[str | None, typer.Option("--id", help="Column of the ids. Default: as in training.")] = None,
+    source: Annotated[str | None, typer.Option(help="Column where edges start. Default: as in training.")] = None,
+    target: Annotated[str | None, typer.Option(help="Column where edges end. Default: as in training.")] = None,
+    weight: Annotated[str | None, typer.Option(help="Column of the weights. Default: as in training.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON.")] = False,
+) -> None:
+    """Predict the class of every node of a table, with calibrated probabilities and reasons to doubt.
+
+    Nodes read their neighbours: for nodes that joined a known graph, the tables hold that graph and the new rows.
+
+    For example: adagpr predict runs/accounts --nodes new.csv --edges links.parquet
+    """
+    import pyarrow.parquet as pq
+
+    from adagpr.files import make_folder, write_atomically
+    from adagpr.training.predicting import predict as predict_tables
+
+    table, said = predict_tables(run, nodes, edges, id=id_column, source=source, target=target, weight=weight)
+    make_folder(out.parent)
+    write_atomically(out, lambda path: pq.write_table(table, path))
+    counts = Counter(table["prediction"].to_pylist())
+    doubts = Counter(reason for reason in table["doubt"].to_pylist() if reason is not None)
+    if as_json:
+        plain = {"file": str(out), "num_nodes": table.num_rows, "predictions": counts, "doubts": doubts, "said": said}
+        typer.echo(json.dumps(plain, indent=2))
+        return
+    for sentence in said:
+        typer.echo(sentence)
+    typer.echo()
+    for name, count in counts.most_common():
+        typer.echo(f"{count:>9,}  {name}")
+    for reason, count in doubts.most_common():
+        typer.echo(f"{count:>9,}  to be doubted: {reason}")
+    typer.echo(f"\npredictions  {out}")

@@ -1,0 +1,204 @@
+"""What a column of a table holds: numbers, truth values, dates or texts, with missing values told from the rest.
+
+Columns of text files come as texts and get the narrowest type that fits every value. Columns of other sources keep the
+type that they have, in one of few forms: whole numbers, real numbers, truth values, dates, texts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = [
+    "Kind",
+    "as_texts",
+    "as_whole",
+    "counted",
+    "is_number_text",
+    "kind_of",
+    "plain",
+    "quoted",
+    "typed",
+    "without_missing_words",
+]
+
+Kind = Literal["missing", "whole", "real", "boolean", "date", "text", "other"]
+
+# What stands for a missing value in a text file, as in pandas and Arrow.
+MISSING_WORDS = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A"),
+    *("NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+)
+# Whole numbers are exact in float64 up to here.
+_EXACT = 2.0**53
+_MAX_SHOWN = 60
+_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, such as ``1 edge`` or ``3 edges``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def quoted(value: Any) -> str:
+    r"""A value for a sentence: between quotation marks, on one line, not too long.
+
+    Example:
+        >>> quoted("two\nlines")
+        "'two lines'"
+    """
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    text = "".join(letter if letter.isprintable() else " " for letter in text[: _MAX_SHOWN + 1]).strip()
+    return f"'{text}'" if len(text) <= _MAX_SHOWN else f"'{text[:_MAX_SHOWN]}...'"
+
+
+def kind_of(values: Any) -> Kind:
+    """What the values of an array from `plain` or `typed` are."""
+    kind = values.type
+    if pa.types.is_null(kind) or values.null_count == len(values):
+        return "missing"
+    if pa.types.is_integer(kind):
+        return "whole"
+    if pa.types.is_floating(kind):
+        return "real"
+    if pa.types.is_boolean(kind):
+        return "boolean"
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return "date"
+    return "text" if pa.types.is_large_string(kind) else "other"
+
+
+def plain(values: Any) -> Any:
+    """A column of any source in one of the few forms; NaN and the empty text become missing.
+
+    Raises:
+        pa.ArrowException: The values do not fit their type, such as bytes that are no text.
+    """
+    kind = values.type
+    if isinstance(kind, pa.BaseExtensionType):
+        values, kind = values.cast(kind.storage_type), kind.storage_type
+    if pa.types.is_run_end_encoded(kind):
+        values, kind = pc.run_end_decode(values), kind.value_type
+    if pa.types.is_dictionary(kind):
+        values, kind = values.cast(kind.value_type), kind.value_type
+    values = _narrow(values, kind)
+    if pa.types.is_floating(values.type):
+        return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+    if pa.types.is_large_string(values.type):
+        return pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
+    return values
+
+
+def _narrow(values: Any, kind: Any) -> Any:
+    """Values in the widest type of their sort."""
+    if _is_text(kind):
+        return values.cast(pa.large_string())
+    if pa.types.is_decimal(kind):
+        return values.cast(pa.int64() if kind.scale <= 0 else pa.float64())
+    if pa.types.is_integer(kind):
+        return values.cast(pa.uint64() if pa.types.is_uint64(kind) else pa.int64())
+    if pa.types.is_floating(kind):
+        return values.cast(pa.float64())
+    if pa.types.is_time(kind) or pa.types.is_duration(kind):
+        return values.cast(pa.int32() if pa.types.is_time32(kind) else pa.int64()).cast(pa.int64())
+    return values
+
+
+def _is_text(kind: Any) -> bool:
+    text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    others = ("is_fixed_size_binary", "is_string_view", "is_binary_view")
+    return any(test(kind) for test in text) or any(
+        getattr(pa.types, test)(kind) for test in others if hasattr(pa.types, test)
+    )
+
+
+def without_missing_words(texts: Any) -> Any:
+    """Texts without the white space around them, and missing where they say so."""
+    texts = pc.ascii_trim_whitespace(texts)
+    words = pa.array(MISSING_WORDS, texts.type)
+    return pc.if_else(pc.is_in(texts, value_set=words), pa.scalar(None, texts.type), texts)
+
+
+def typed(texts: Any) -> Any:
+    """Texts of a file in the narrowest type that fits all of them: whole, real, boolean, date, else as they are.
+
+    Numbers that are filled up with zeros, such as 007, are codes and stay texts.
+
+    Example:
+        >>> typed(pa.array(["1", None, "3"], pa.large_string())).to_pylist()
+        [1, None, 3]
+        >>> typed(pa.array(["1", "2.5"], pa.large_string())).type
+        DataType(double)
+        >>> typed(pa.array(["01", "02"], pa.large_string())).type
+        DataType(large_string)
+    """
+    known = texts.drop_null()
+    if len(known) == 0:
+        return texts
+    # One look at the first value spares most texts a walk through every type.
+    first = known[0].as_py()
+    if first[0] in "+-.0123456789" or first[:3].lower() in ("inf", "nan"):
+        for kind in (pa.int64(), pa.float64()):
+            numbers = _cast(texts, kind)
+            if numbers is not None:
+                return texts if _any_padded(known) else _missing_where_nan(numbers)
+        for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
+            dates = _cast(texts, kind) if len(first) >= 10 else None
+            if dates is not None:
+                return dates
+    if first.lower() in ("true", "false"):
+        lower = pc.utf8_lower(texts)
+        if pc.all(pc.is_in(lower.drop_null(), value_set=pa.array(["true", "false"], texts.type))).as_py():
+            return pc.equal(lower, "true")
+    return texts
+
+
+def _cast(texts: Any, kind: Any) -> Any:
+    try:
+        return texts.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _any_padded(texts: Any) -> bool:
+    """Whether a number begins with a zero that it does not need, or is hexadecimal."""
+    starts = pc.match_substring_regex(texts, r"^[+-]?0[0-9xX]")
+    return bool(pc.any(starts).as_py())
+
+
+def _missing_where_nan(numbers: Any) -> Any:
+    if pa.types.is_floating(numbers.type):
+        return pc.if_else(pc.is_nan(numbers), pa.scalar(None, numbers.type), numbers)
+    return numbers
+
+
+def is_number_text(texts: Any) -> np.ndarray:
+    """Which texts are numbers; missing ones are not."""
+    found = pc.match_substring_regex(texts, _NUMBER)
+    return np.asarray(pc.fill_null(found, False).to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def as_whole(values: Any) -> Any:
+    """Numbers as int64 where that changes none of them, else nothing."""
+    if pa.types.is_floating(values.type):
+        numbers = pc.fill_null(values, 0.0).to_numpy(zero_copy_only=False)
+        if not (np.isfinite(numbers) & (np.abs(numbers) <= _EXACT)).all() or (numbers != np.floor(numbers)).any():
+            return None
+    elif not pa.types.is_integer(values.type):
+        return None
+    return _cast(values, pa.int64())
+
+
+def as_texts(values: Any) -> Any:
+    """Values of an array from `plain` or `typed` as texts: whole numbers without a point, dates as in ISO 8601."""
+    if kind_of(values) == "missing":
+        return pa.nulls(len(values), pa.large_string())
+    if kind_of(values) == "real":
+        whole = as_whole(values)
+        values = values if whole is None else whole
+    if pa.types.is_timestamp(values.type) and values.type.tz is not None:
+        values = values.cast(pa.timestamp(values.type.unit))
+    return values.cast(pa.large_string())

@@ -1,0 +1,253 @@
+"""Finds the recipe for a table's columns: what each holds, and what scaling, categories and words it needs.
+
+Only features are looked at, never labels, and of all rows. The rows come in the order of the node ids, so that a table
+in another order gives the same recipe to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow.compute as pc
+import scipy.sparse as sp
+from torch import Tensor
+
+from adagpr.data.tables.cells import counted, is_number_text, quoted
+from adagpr.data.tables.recipe import CategoryColumn, NumberColumn, Recipe, TextColumn, join_blocks, numbers_of
+from adagpr.data.tables.sheet import Sheet
+from adagpr.data.tables.words import choose_words, tokenise
+from adagpr.errors import InputError
+
+__all__ = ["Features", "fit_recipe"]
+
+# A column of texts with more different values is a text, unless the table itself calls it categories.
+MAX_CATEGORIES = 64
+MAX_DECLARED_CATEGORIES = 1024
+# Words of one column, and of all columns together as long as that leaves each enough.
+MAX_WORDS = 4096
+MAX_WORDS_IN_ALL = 8192
+MIN_WORDS = 256
+# From this share of missing values on, a feature says where they are.
+_MANY_MISSING = 0.01
+# A column of which more than this share are numbers was meant to be one.
+_MEANT_NUMBERS = 0.95
+_NUM_NAMES = 5
+
+
+@dataclass(eq=False)
+class Features:
+    """What was made of a table.
+
+    Attributes:
+        recipe: How to make it again.
+        x: The features, one row a node.
+        said: What a person should know, one sentence each.
+    """
+
+    recipe: Recipe
+    x: Tensor | sp.csr_array
+    said: tuple[str, ...]
+
+
+@dataclass(eq=False)
+class _Fit:
+    """Columns, blocks and sentences as they come."""
+
+    sheet: Sheet
+    columns: list[NumberColumn | CategoryColumn | TextColumn] = field(default_factory=list)
+    blocks: list[np.ndarray | sp.csr_array] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    max_words: int = MAX_WORDS
+
+    def leave_out(self, column: str, reason: str) -> None:
+        """Says why a column gives no feature."""
+        self.said.append(f"Column '{column}' is left out: {reason}.")
+
+
+def fit_recipe(sheet: Sheet, columns: Sequence[str], *, as_is: bool = False, asked: bool = False) -> Features:
+    """Makes features of columns and keeps how it was done.
+
+    Args:
+        sheet: The table, in the order of the node ids.
+        columns: The columns to use.
+        as_is: Whether numbers are taken as they stand and all else is left out.
+        asked: Whether the caller named the columns, so that one that cannot be used is an error.
+
+    Raises:
+        InputError: A column is all missing, mixes numbers and words, holds infinity, or no column is left.
+
+    Example:
+        >>> from adagpr.data.tables.sheet import read_sheet
+        >>> sheet = read_sheet({"age": [20, 40], "city": ["Lima", "Oslo"]}, "nodes")
+        >>> fit_recipe(sheet, ["age", "city"]).recipe.feature_names
+        ['age']
+    """
+    fit = _Fit(sheet)
+    kinds = {column: _checked_kind(sheet, column, as_is, asked) for column in columns}
+    num_texts = sum(kind == "text" for kind in kinds.values())
+    fit.max_words = min(MAX_WORDS, max(MIN_WORDS, MAX_WORDS_IN_ALL // max(num_texts, 1)))
+    for column, kind in kinds.items():
+        if kind is None:
+            fit.leave_out(column, "it holds no numbers" if as_is else f"nothing is made of {_type(sheet, column)}")
+        elif kind == "category":
+            _category(fit, column)
+        elif kind == "text":
+            _text(fit, column)
+        else:
+            _number(fit, column, kind)
+    if not fit.columns:
+        raise InputError(
+            f"{sheet.name}: no column is left to make features of. "
+            + (" ".join(fit.said) or "There are none beside ids and labels.")
+        )
+    recipe = Recipe(columns=tuple(fit.columns))
+    return Features(recipe, join_blocks(fit.blocks), (_summary(fit.columns), *fit.said))
+
+
+_Kind = Literal["number", "date", "boolean", "as is", "category", "text"]
+
+
+def _checked_kind(sheet: Sheet, column: str, as_is: bool, asked: bool) -> _Kind | None:
+    """What to make of a column; none if nothing."""
+    kind = sheet.kind(column)
+    if kind == "missing":
+        raise InputError(
+            f"{sheet.where(column)}: every value is missing; remove the column, or name those to use as features."
+        )
+    if kind == "text" and sheet.is_text:
+        _check_words_among_numbers(sheet, column)
+    if as_is and kind in ("whole", "real", "boolean"):
+        return "as is"
+    if (kind == "other" or as_is) and asked:
+        raise InputError(f"{sheet.where(column)}: no feature can be made of {_type(sheet, column)}.")
+    if kind == "other" or as_is:
+        return None
+    if column in sheet.categorical and kind in ("whole", "real", "text"):
+        return _text_or_category(sheet, column)
+    if kind == "boolean" or kind == "date":
+        return kind
+    return "number" if kind in ("whole", "real") else _text_or_category(sheet, column)
+
+
+def _type(sheet: Sheet, column: str) -> str:
+    return "texts" if sheet.kind(column) == "text" else f"values of the type {sheet.values(column).type}"
+
+
+def _check_words_among_numbers(sheet: Sheet, column: str) -> None:
+    values = sheet.values(column)
+    is_number = is_number_text(values)
+    num_known, num_numbers = len(values) - values.null_count, int(is_number.sum())
+    if _MEANT_NUMBERS * num_known < num_numbers < num_known:
+        position = sheet.first(~is_number & ~sheet.missing(column))
+        raise InputError(
+            f"{sheet.where(column, position)}: {quoted(values[position])} is not a number, but {num_numbers} of "
+            f"the column's {num_known} values are."
+        )
+
+
+def _text_or_category(sheet: Sheet, column: str) -> Literal["category", "text"]:
+    """Few values that return are categories, all else is text."""
+    values = sheet.values(column)
+    num_known, num_values = len(values) - values.null_count, pc.count_distinct(values).as_py()
+    if column in sheet.categorical and num_values <= MAX_DECLARED_CATEGORIES:
+        return "category"
+    values = sheet.texts(column)
+    if num_values > MAX_CATEGORIES:
+        return "text"
+    if 2 * num_values <= num_known:
+        return "category"
+    return "text" if pc.mean(pc.count_substring(values, " ")).as_py() >= 1 else "category"
+
+
+def _number(fit: _Fit, column: str, kind: Literal["number", "date", "boolean", "as is"]) -> None:
+    sheet = fit.sheet
+    if kind == "as is":
+        entry = NumberColumn(name=column, kind=kind, shift=0.0, scale=1.0, fill=None, has_missing=False)
+    else:
+        numbers = numbers_of(sheet, column)
+        known = numbers[~np.isnan(numbers)]
+        num_missing = len(numbers) - len(known)
+        has_missing = num_missing > _MANY_MISSING * len(numbers)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, deviation = float(known.mean()), float(known.std())
+        if not (np.isfinite(mean) and np.isfinite(deviation)):
+            position = sheet.first(np.abs(numbers) == np.abs(known).max())
+            raise InputError(f"{sheet.where(column, position)}: the number is too large to be scaled.")
+        if num_missing:
+            fit.said.append(_missing(column, num_missing, has_missing))
+        if known.min() == known.max() or deviation == 0:
+            if not has_missing:
+                fit.leave_out(column, "it is the same on every row")
+                return
+            deviation = 1.0
+        shift, scale = (0.0, 1.0) if kind == "boolean" else (mean, deviation)
+        entry = NumberColumn(name=column, kind=kind, shift=shift, scale=scale, fill=mean, has_missing=has_missing)
+    fit.columns.append(entry)
+    fit.blocks.append(entry.block(sheet))
+
+
+def _missing(column: str, count: int, has_missing: bool) -> str:
+    where = "; a feature says where" if has_missing else ""
+    return f"Column '{column}' has {counted(count, 'missing value')}, taken as the mean{where}."
+
+
+def _category(fit: _Fit, column: str) -> None:
+    values = fit.sheet.texts(column)
+    found = pc.value_counts(values.drop_null()).to_pylist()
+    categories = sorted(item["values"] for item in found if item["counts"] > 1)
+    rare = sorted(item["values"] for item in found if item["counts"] == 1)
+    num_missing = values.null_count
+    entry = CategoryColumn(name=column, categories=tuple(categories), rare=tuple(rare), has_missing=bool(num_missing))
+    if len(entry.feature_names) < 2:
+        fit.leave_out(column, "every value differs" if rare else "it is the same on every row")
+        return
+    if num_missing:
+        fit.said.append(f"Column '{column}' has {counted(num_missing, 'missing value')}, taken as a category.")
+    if rare:
+        fit.said.append(
+            f"Column '{column}' has {counted(len(rare), 'value')} of one row only, counted as one category."
+        )
+    fit.columns.append(entry)
+    fit.blocks.append(entry.block(fit.sheet)[0])
+
+
+def _text(fit: _Fit, column: str) -> None:
+    values = fit.sheet.texts(column)
+    tokens = tokenise(values)
+    words, idf, num_left = choose_words(tokens, fit.max_words)
+    if not words:
+        fit.leave_out(column, "it is a text in which no word stands in two rows")
+        return
+    if values.null_count:
+        fit.said.append(f"Column '{column}' has {counted(values.null_count, 'missing text')}, taken as empty.")
+    if num_left:
+        fit.said.append(f"Of column '{column}' the {len(words)} words of most rows are used and {num_left} are not.")
+    entry = TextColumn(name=column, words=tuple(words), idf=tuple(idf))
+    fit.columns.append(entry)
+    fit.blocks.append(entry.block(tokens))
+
+
+_NOUNS = {
+    "number": "numbers, scaled",
+    "as is": "numbers as they are",
+    "date": "dates as days, scaled",
+    "boolean": "truth values",
+    "category": "categories, a feature each",
+    "text": "texts as words",
+}
+
+
+def _summary(columns: Sequence[Any]) -> str:
+    """One sentence on what the features are."""
+    parts = []
+    for kind, noun in _NOUNS.items():
+        own = [column for column in columns if column.kind == kind]
+        if own:
+            names = ", ".join(column.name for column in own[:_NUM_NAMES])
+            more = f" and {len(own) - _NUM_NAMES} more" if len(own) > _NUM_NAMES else ""
+            parts.append(f"{noun} ({names}{more})")
+    num_features = sum(len(column.feature_names) for column in columns)
+    return f"{counted(num_features, 'feature')} from {counted(len(columns), 'column')}: {'; '.join(parts)}."

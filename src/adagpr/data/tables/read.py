@@ -1,0 +1,267 @@
+"""`from_tables` and `read_tables`: a graph from a table of nodes and a table of edges.
+
+What does the work is imported when it is asked for, so that naming these functions costs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adagpr.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from adagpr.data.tables.fitting import Features
+    from adagpr.data.tables.recipe import Recipe
+    from adagpr.data.tables.sheet import Sheet
+    from adagpr.graph import Graph, Split
+
+__all__ = ["Tables", "from_tables", "read_tables"]
+
+DEFAULT_FRACTIONS = (0.6, 0.2, 0.2)
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """What two tables hold.
+
+    Attributes:
+        graph: The graph, its nodes in the order of their ids.
+        split: Train, val and test nodes; none if there are too few labels for one.
+        recipe: How the features were made, to make them again at prediction.
+        num_unseen: For each node, in how many columns it has a category that was never seen in training.
+        said: What was found and done, one sentence each, for the user.
+    """
+
+    graph: Graph
+    split: Split | None
+    recipe: Recipe
+    num_unseen: np.ndarray
+    said: tuple[str, ...]
+
+
+def from_tables(
+    nodes: Any,
+    edges: Any,
+    label: str = "y",
+    *,
+    id: str | None = None,  # noqa: A002 - the name that the command line has too
+    source: str | None = None,
+    target: str | None = None,
+    weight: str | None = None,
+    directed: bool = False,
+    features: Sequence[str] | None = None,
+    as_is: bool = False,
+    split_column: str | None = None,
+) -> Graph:
+    """Makes a `Graph` from a table of nodes and a table of edges.
+
+    Both may be the path of a file (.csv, .tsv, .parquet, .feather, .arrow, each also with .gz, .bz2 or .zst behind), an
+    Arrow table, a pandas or polars data frame, or a dictionary of columns. Rows may come in any order: nodes are put in
+    the order of their ids. See `read_tables` for the split and for what was found.
+
+    Args:
+        nodes: One row a node: its id, its label where that is known, and columns to make features of.
+        edges: One row an edge: the ids of its ends and perhaps a weight. Repeated edges are merged and their weights
+            added; where edges go both ways, the larger weight of the two counts.
+        label: Column of the classes; a missing value means that the class is unknown.
+        id: Column of the ids, by default one called ``id`` or ``node_id``, else the first that the edges refer to.
+        source: Column where edges start, by default of a usual name, else the first.
+        target: Column where edges end, by default of a usual name, else the second.
+        weight: Column of the weights, by default one called ``weight`` if there is one.
+        directed: Whether edges go one way.
+        features: Columns to make features of, by default all but id, label and split.
+        as_is: Whether numbers are taken as they stand, not scaled, and columns of anything else are left out.
+        split_column: Column that says train, val or test; not a feature.
+
+    Raises:
+        InputError: A table cannot be used; the sentence names the file and, where there is one, the column and the row.
+
+    Example:
+        >>> people = {"id": ["ann", "bob", "eve"], "age": [31, 47, 28], "y": ["a", "b", None]}
+        >>> graph = from_tables(people, {"from": ["ann", "bob"], "to": ["bob", "eve"]})
+        >>> graph.num_nodes, graph.num_edges, graph.class_names, graph.y.tolist()
+        (3, 4, ('a', 'b'), [0, 1, -1])
+    """
+    return read_tables(
+        nodes,
+        edges,
+        label,
+        id=id,
+        source=source,
+        target=target,
+        weight=weight,
+        directed=directed,
+        features=features,
+        as_is=as_is,
+        split_column=split_column,
+    ).graph
+
+
+def read_tables(
+    nodes: Any,
+    edges: Any,
+    label: str | None = "y",
+    *,
+    id: str | None = None,  # noqa: A002 - the name that the command line has too
+    source: str | None = None,
+    target: str | None = None,
+    weight: str | None = None,
+    directed: bool = False,
+    features: Sequence[str] | None = None,
+    as_is: bool = False,
+    split_column: str | None = None,
+    seed: int = 0,
+    fractions: Sequence[float] = DEFAULT_FRACTIONS,
+    recipe: Recipe | Mapping[str, Any] | None = None,
+    class_names: Sequence[str] | None = None,
+) -> Tables:
+    """Makes a graph and a split from two tables, and says what was found. The first arguments are of `from_tables`.
+
+    Args:
+        nodes: One row a node.
+        edges: One row an edge.
+        label: Column of the classes; may be none where ``class_names`` are given.
+        id: Column of the ids.
+        source: Column where edges start.
+        target: Column where edges end.
+        weight: Column of the weights.
+        directed: Whether edges go one way.
+        features: Columns to make features of.
+        as_is: Whether numbers are taken as they stand.
+        split_column: Column that says train, val or test. Without one a split is drawn class by class, in which every
+            node of a class of one or two is for training.
+        seed: Chooses the split that is drawn.
+        fractions: Shares of train, val and test in it.
+        recipe: How to make the features, as kept from training; by default found from the table.
+        class_names: The classes of a trained model, for tables to predict; no split is made then.
+
+    Example:
+        >>> people = {"id": [7, 9, 4], "age": [31, 47, 28], "topic": ["a", "b", "a"]}
+        >>> tables = read_tables(people, {"src": [7, 9], "dst": [9, 4]}, "topic")
+        >>> tables.graph.node_ids.tolist(), tables.split
+        ([4, 7, 9], None)
+        >>> tables.said[0]
+        "nodes: 3 rows; ids from column 'id', labels from column 'topic'."
+    """
+    from adagpr.data.splits import check_seed
+    from adagpr.data.tables.cells import counted
+    from adagpr.data.tables.linking import adjacency, edge_columns, id_column, ordered_ids
+    from adagpr.data.tables.sheet import read_sheet
+    from adagpr.data.tables.targets import split_column_of
+    from adagpr.graph import Graph
+
+    check_seed("read_tables", seed)
+    if label is None and class_names is None:
+        raise InputError("read_tables: label must name the column of the classes.")
+    sheet, links = read_sheet(nodes, "nodes"), read_sheet(edges, "edges")
+    ends = edge_columns(links, source, target, weight)
+    if label is not None:
+        sheet.require(label)
+    part = split_column_of(sheet, split_column)
+    taken = [column for column in (label, part) if column is not None]
+    key = id_column(sheet, links, ends, id, taken)
+    if key in taken:
+        raise InputError(f"{sheet.where(key)}: the ids cannot be the labels or the split too.")
+    ids, order = ordered_ids(sheet, key)
+    sheet = sheet.take(order)
+    adj, found = adjacency(ids, links, ends, directed, sheet.where(key))
+    y, names, split, about = _targets(sheet, label, part, seed, fractions, class_names)
+    made, num_unseen = _features(sheet, [key, *taken], features, as_is, recipe)
+    notes = (*found, *made.said[1:], *about)
+    unused = [column for column in links.names if column not in (ends.source, ends.target, ends.weight)]
+    chosen = (
+        f"{sheet.name}: {counted(len(sheet), 'row')}; ids from column '{key}'"
+        + (f", labels from column '{label}'" if label is not None else "")
+        + (f", split from column '{part}'." if part is not None else "."),
+        f"{links.name}: {counted(len(links), 'row')}; {'directed' if directed else 'undirected'} edges from column "
+        f"'{ends.source}' to column '{ends.target}'"
+        + (f", weights from column '{ends.weight}'" if ends.weight is not None else "")
+        + (f"; not used: {', '.join(unused)}." if unused else "."),
+        made.said[0],
+    )
+    name = _name(nodes)
+    graph = Graph(made.x, adj, y, names, _node_ids(ids), name, notes, recipe=made.recipe.to_plain())
+    return Tables(graph, split, made.recipe, num_unseen, (*chosen, *notes))
+
+
+def _targets(
+    sheet: Sheet,
+    label: str | None,
+    part: str | None,
+    seed: int,
+    fractions: Sequence[float],
+    class_names: Sequence[str] | None,
+) -> tuple[Any, tuple[str, ...], Split | None, list[str]]:
+    """Classes, their names, the split, and sentences about them."""
+    import torch
+
+    from adagpr.data.tables.targets import classes, given_split, named_classes, rare_classes, stratified_split
+
+    if class_names is not None:
+        y = named_classes(sheet, label, class_names) if label else torch.full((len(sheet),), -1)
+        return y, tuple(class_names), None, []
+    y, names = classes(sheet, str(label))
+    num_missing = int((y < 0).sum())
+    about = [f"Without a label: {num_missing} of {len(y)} nodes."] if num_missing else []
+    about += rare_classes(y, names)
+    if part is not None:
+        split, said = given_split(sheet, part, y)
+        return y, names, split, about + said
+    drawn = stratified_split(y, seed, fractions)
+    if drawn is None:
+        about.append("There are too few labels for a split: no class has three.")
+    return y, names, drawn, about
+
+
+def _features(
+    sheet: Sheet,
+    taken: list[str],
+    features: Sequence[str] | None,
+    as_is: bool,
+    recipe: Recipe | Mapping[str, Any] | None,
+) -> tuple[Features, np.ndarray]:
+    """The features with their recipe, found or applied, and the number of unseen categories of each node."""
+    import numpy as np
+
+    from adagpr.data.tables.cells import counted
+    from adagpr.data.tables.fitting import Features, fit_recipe
+    from adagpr.data.tables.recipe import Recipe
+
+    if recipe is not None:
+        known = recipe if isinstance(recipe, Recipe) else Recipe.from_plain(recipe)
+        x, num_unseen = known.apply(sheet)
+        unseen = int((num_unseen > 0).sum())
+        said = [f"{counted(len(known.feature_names), 'feature')} as in training."]
+        said += [f"With a category that was never seen in training: {unseen} of {len(sheet)} nodes."] if unseen else []
+        return Features(known, x, tuple(said)), num_unseen
+    if isinstance(features, str):
+        raise InputError(f"features must be a list of columns, got '{features}'.")
+    for column in features or ():
+        sheet.require(column)
+        if column in taken:
+            raise InputError(f"{sheet.where(column)}: a column of ids, labels or the split cannot be a feature too.")
+    free = [column for column in sheet.names if column not in taken and column not in sheet.nameless]
+    columns = free if features is None else [column for column in sheet.names if column in features]
+    fitted = fit_recipe(sheet, columns, as_is=as_is, asked=features is not None)
+    unused = [column for column in sheet.nameless if column not in taken] if features is None else []
+    said = [f"A column without a name is left out ({', '.join(sorted(unused))})."] if unused else []
+    return Features(fitted.recipe, fitted.x, (*fitted.said, *said)), np.zeros(len(sheet), dtype=np.int64)
+
+
+def _node_ids(ids: Any) -> np.ndarray:
+    """Whole numbers, or texts as they are."""
+    import numpy as np
+    import pyarrow as pa
+
+    return np.asarray(ids.to_numpy()) if pa.types.is_integer(ids.type) else np.array(ids.to_pylist(), dtype=object)
+
+
+def _name(nodes: Any) -> str:
+    """What to call the graph: the node file's name without its endings."""
+    return Path(nodes).name.partition(".")[0] or "tables" if isinstance(nodes, (str, os.PathLike)) else "tables"

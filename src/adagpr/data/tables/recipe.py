@@ -1,0 +1,264 @@
+"""How the columns of a table become features: plain data that is saved with a model and applied again at prediction.
+
+================  =====================================================================================================
+number, date      scaled to mean 0 and deviation 1 (dates as days); a missing value is the mean
+boolean           0 or 1; a missing value is the share of ones
+as is             a number as it stands; a missing value is an error
+category          one column for each value that two nodes or more have, one for the others, one for missing values
+text              a bag of words, weighted by how rare each word is; see `adagpr.data.tables.words`
+================  =====================================================================================================
+
+Numbers, dates and truth values have one more column that says where the value is missing, if that is often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import scipy.sparse as sp
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from adagpr.arguments import Finite, Positive, check
+from adagpr.data.tables.cells import is_number_text, quoted
+from adagpr.data.tables.sheet import Sheet, read_sheet
+from adagpr.data.tables.words import Tokens, tfidf, tokenise
+from adagpr.errors import InputError
+from adagpr.graph import compact_features
+
+__all__ = ["CategoryColumn", "Column", "NumberColumn", "Recipe", "TextColumn", "join_blocks", "numbers_of"]
+
+_DAYS_OF_UNIT = {"s": 86400.0, "ms": 86400e3, "us": 86400e6, "ns": 86400e9}
+# What each kind of column can be made of, and how to call that.
+_FITTING = {
+    "number": (("whole", "real"), "numbers"),
+    "as is": (("whole", "real", "boolean"), "numbers"),
+    "date": (("date",), "dates"),
+    "boolean": (("boolean",), "true and false"),
+    "category": (("text",), "texts"),
+    "text": (("text",), "texts"),
+}
+
+
+class _Strict(BaseModel):
+    """Frozen, and unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NumberColumn(_Strict):
+    """A column of numbers, dates or truth values: ``(value - shift) / scale``.
+
+    Attributes:
+        name: The column of the table.
+        kind: What it holds.
+        shift: What is taken away.
+        scale: What is divided by.
+        fill: What a missing value counts as, before scaling; none if it is an error.
+        has_missing: Whether a second feature says where the value is missing.
+    """
+
+    name: str
+    kind: Literal["number", "date", "boolean", "as is"]
+    shift: Finite
+    scale: Positive
+    fill: Finite | None
+    has_missing: bool
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the features made of the column."""
+        return [self.name, f"{self.name} is missing"] if self.has_missing else [self.name]
+
+    def block(self, sheet: Sheet) -> np.ndarray:
+        """The features of a table's rows."""
+        numbers = numbers_of(sheet, self.name)
+        missing = np.isnan(numbers)
+        if self.fill is None and missing.any():
+            raise InputError(f"{sheet.where(self.name, sheet.first(missing))}: the value is missing.")
+        with np.errstate(over="ignore"):
+            scaled = np.where(missing, 0.0 if self.fill is None else self.fill, numbers)
+            scaled = ((scaled - self.shift) / self.scale).astype(np.float32)
+        if not np.isfinite(scaled).all():
+            raise InputError(f"{sheet.where(self.name, sheet.first(~np.isfinite(scaled)))}: the number is too large.")
+        return np.stack([scaled, missing.astype(np.float32)], axis=1) if self.has_missing else scaled[:, None]
+
+
+class CategoryColumn(_Strict):
+    """A column with few different values, one feature each.
+
+    Attributes:
+        name: The column of the table.
+        kind: Always ``category``.
+        categories: Values with a feature of their own, in alphabetical order.
+        rare: Values that share one feature, also with those that were never seen.
+        has_missing: Whether a feature says where the value is missing.
+    """
+
+    name: str
+    kind: Literal["category"] = "category"
+    categories: tuple[str, ...]
+    rare: tuple[str, ...]
+    has_missing: bool
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the features made of the column."""
+        names = [f"{self.name} = {value}" for value in self.categories]
+        names += [f"{self.name} = other"] if self.rare else []
+        return names + ([f"{self.name} is missing"] if self.has_missing else [])
+
+    def block(self, sheet: Sheet) -> tuple[sp.csr_array, np.ndarray]:
+        """The features of a table's rows, and which rows have a value that was never seen."""
+        texts = sheet.texts(self.name)
+        known = pa.array([*self.categories, *self.rare], pa.large_string())
+        codes = pc.fill_null(pc.index_in(texts, value_set=known), -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        missing = np.asarray(texts.is_null().to_numpy(zero_copy_only=False), dtype=bool)
+        unseen = (codes < 0) & ~missing
+        other = len(self.categories) if self.rare else -1
+        columns = np.where((codes >= len(self.categories)) | unseen, other, codes)
+        columns[missing] = len(self.feature_names) - 1 if self.has_missing else -1
+        rows = np.flatnonzero(columns >= 0)
+        entries = (np.ones(len(rows), dtype=np.float32), (rows, columns[rows]))
+        return sp.csr_array(entries, shape=(len(sheet), len(self.feature_names))), unseen
+
+
+class TextColumn(_Strict):
+    """A column of texts as a bag of words.
+
+    Attributes:
+        name: The column of the table.
+        kind: Always ``text``.
+        words: The vocabulary.
+        idf: Weight of each word.
+    """
+
+    name: str
+    kind: Literal["text"] = "text"
+    words: tuple[str, ...]
+    idf: tuple[Finite, ...]
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the features made of the column."""
+        return [f"{self.name}: {word}" for word in self.words]
+
+    def block(self, tokens: Tokens) -> sp.csr_array:
+        """The features of the texts that ``tokens`` were taken from."""
+        return tfidf(tokens, self.words, self.idf)
+
+
+Column = Annotated[NumberColumn | CategoryColumn | TextColumn, Field(discriminator="kind")]
+
+
+class Recipe(_Strict):
+    """How features were made of a table's columns.
+
+    Attributes:
+        version: Of this form.
+        columns: One entry for each column that is used, in the order of the features.
+
+    Example:
+        >>> age = NumberColumn(name="age", kind="number", shift=30, scale=10, fill=30, has_missing=False)
+        >>> x, unseen = Recipe(columns=(age,)).apply({"age": [20, 30, 45, None]})
+        >>> x.flatten().tolist()
+        [-1.0, 0.0, 1.5, 0.0]
+    """
+
+    version: Literal[1] = 1
+    columns: tuple[Column, ...]
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of all features."""
+        return [name for column in self.columns for name in column.feature_names]
+
+    def to_plain(self) -> dict[str, Any]:
+        """The recipe as plain data for JSON."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def from_plain(cls, content: Mapping[str, Any]) -> Recipe:
+        """The recipe that `to_plain` gave; anything else is an `InputError`."""
+        recipe = check("recipe", cls, content)
+        for column in recipe.columns:
+            if isinstance(column, TextColumn) and len(column.words) != len(column.idf):
+                raise InputError(f"recipe: the words and weights of column '{column.name}' are not equally many.")
+        return recipe
+
+    def apply(self, table: Any) -> tuple[Tensor | sp.csr_array, np.ndarray]:
+        """Makes features of other rows.
+
+        Args:
+            table: Anything that `adagpr.data.tables.sheet.read_sheet` reads. Columns beyond those of the recipe are not
+                used.
+
+        Returns:
+            The features, and for each row in how many columns it has a category that was never seen.
+
+        Raises:
+            InputError: A column is missing or holds something else than in training.
+        """
+        sheet = read_sheet(table, "nodes")
+        blocks: list[np.ndarray | sp.csr_array] = []
+        num_unseen = np.zeros(len(sheet), dtype=np.int64)
+        for column in self.columns:
+            _check_column(column, sheet)
+            if isinstance(column, NumberColumn):
+                blocks.append(column.block(sheet))
+            elif isinstance(column, CategoryColumn):
+                block, unseen = column.block(sheet)
+                blocks.append(block)
+                num_unseen += unseen
+            else:
+                blocks.append(column.block(tokenise(sheet.texts(column.name))))
+        return join_blocks(blocks), num_unseen
+
+
+def numbers_of(sheet: Sheet, column: str) -> np.ndarray:
+    """A column of numbers, dates or truth values as float64, NaN where it is missing; infinity is an error."""
+    values = sheet.values(column)
+    kind = values.type
+    days = 1.0
+    if sheet.kind(column) == "missing":
+        return np.full(len(sheet), np.nan)
+    if pa.types.is_date32(kind):
+        values = values.cast(pa.int32())
+    elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        values, days = values.cast(pa.int64()), _DAYS_OF_UNIT[getattr(kind, "unit", "ms")]
+    if pa.types.is_boolean(kind):
+        values = values.cast(pa.int8())
+    numbers = pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False) / days
+    if np.isinf(numbers).any():
+        raise InputError(f"{sheet.where(column, sheet.first(np.isinf(numbers)))}: the number is infinite.")
+    return np.asarray(numbers)
+
+
+def join_blocks(blocks: Sequence[np.ndarray | sp.csr_array]) -> Tensor | sp.csr_array:
+    """Features side by side as float32, sparse where that is smaller."""
+    if all(isinstance(block, np.ndarray) for block in blocks):
+        return compact_features(np.concatenate(blocks, axis=1))
+    return compact_features(sp.hstack([sp.csr_array(block) for block in blocks], format="csr"))
+
+
+def _check_column(column: NumberColumn | CategoryColumn | TextColumn, sheet: Sheet) -> None:
+    """Raises an `InputError` unless a column is there and holds what it held in training."""
+    name = column.name
+    if name not in sheet.columns:
+        raise InputError(f"{sheet.name}: there is no column '{name}', from which the model was trained.")
+    kinds, expected = _FITTING[column.kind]
+    # A text file does not say whether 7 is a number or a code; what it was in training decides.
+    is_open = kinds == ("text",) and (sheet.is_text or name in sheet.categorical)
+    if sheet.kind(name) in (*kinds, "missing") or is_open:
+        return
+    odd = ~sheet.missing(name)
+    if sheet.kind(name) == "text" and expected == "numbers":
+        words = odd & ~is_number_text(sheet.values(name))
+        odd = words if words.any() else odd
+    position = sheet.first(odd)
+    got = quoted(sheet.values(name)[position])
+    raise InputError(f"{sheet.where(name, position)}: the value is {got}, but the model was trained on {expected}.")

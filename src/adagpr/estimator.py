@@ -1,0 +1,440 @@
+"""AdaGPR as a scikit-learn classifier.
+
+scikit-learn hands an estimator rows and cuts them apart as it likes, while a graph is one piece. Hence two ways of use:
+
+- **Rows are nodes.** ``fit(X, y, adjacency=A)`` takes the features of all nodes and their edges; without an adjacency
+  each row is joined to its nearest rows. Later rows are joined to their nearest fitted rows.
+- **Rows are positions.** The whole graph is given to the constructor, and ``X`` names nodes of it by their positions,
+  in one column. Nodes that are not named in `fit` stay in the graph without a label: this is the way for
+  ``cross_val_score`` and ``GridSearchCV``.
+
+Training is that of `adagpr.fit`. A stratified part of the labelled nodes is held out to choose the epoch. There are no
+test nodes, since none must be lost to them; where `adagpr.fit` needs a node that is in no other part, it gets a twin: a
+node with the features and the neighbours of another, which nobody reads, so that it changes nothing for the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from copy import deepcopy
+from itertools import pairwise
+from typing import Annotated, Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from pydantic import BaseModel, Field
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.neighbors import NearestNeighbors
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import Tensor
+
+from adagpr.arguments import Count, Finite, check
+from adagpr.errors import InputError
+from adagpr.graph import Graph, Split, compact_features
+from adagpr.ops import Direction, features, operator
+from adagpr.seeding import stream
+from adagpr.training import Run, fit
+
+__all__ = ["AdaGPRClassifier"]
+
+_FLOATS = [np.float64, np.float32]
+_PASSED_ON = (
+    "num_layers",
+    "hidden_channels",
+    "num_coeffs",
+    "alpha",
+    "theta",
+    "dropout",
+    "projection",
+    "lr",
+    "weight_decay",
+    "max_epochs",
+    "patience",
+    "num_threads",
+)
+
+Rows: TypeAlias = Tensor | sp.csr_array
+
+
+class _Own(BaseModel):
+    """The arguments that are not passed on to `adagpr.fit`."""
+
+    n_neighbors: Count
+    direction: Direction
+    validation_fraction: Annotated[Finite, Field(gt=0.0, lt=1.0)]
+
+
+class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Classifies the nodes of a graph, and learns at every layer how much of the graph to use.
+
+    See the module for the two ways of use. Features are taken as they are: where their scales differ, put a scaler in
+    front. Sample and class weights are not supported.
+
+    Args:
+        num_layers: Number of graph layers.
+        hidden_channels: Width of the hidden layers.
+        num_coeffs: Hops of each layer, hop 0 included; one number, or one a layer.
+        alpha: Share of the first hidden matrix in every layer, in [0, 1]; one number, or one a layer.
+        theta: The paper's lambda: how strongly layers differ from the identity.
+        dropout: Probability of dropping an element while training.
+        projection: How coefficients come from their scores; see `adagpr.ops.PROJECTIONS`.
+        graph: The whole graph, for rows that are positions: a `Graph`, whose labels are not read, or a pair of an
+            adjacency matrix and the features of all nodes. None for rows that are nodes.
+        n_neighbors: How many nearest rows each row is joined to where no adjacency is given; at most all others.
+        unlabelled: The value in ``y`` that marks a row without a label; ``None`` means that every row has one.
+        direction: ``"directed"`` lets a node read the nodes that it points to, ``"symmetric"`` reads edges both ways.
+        lr: Adam's learning rate.
+        weight_decay: Decay of all parameters, or a dictionary with one for each named parameter group.
+        max_epochs: Epochs at the most.
+        patience: Epochs without progress after which training stops; ``None`` for never.
+        validation_fraction: Share of the labelled nodes that chooses the epoch, drawn class by class. A class of three
+            or more gives at least one, a smaller one none; where no class gives any, the training nodes choose.
+        num_threads: Threads of torch while training; chosen from the size of the graph unless given.
+        random_state: Seed of validation part, parameters and dropout; the same seed gives the same bits.
+
+    Attributes:
+        classes_: The classes in order, as they stand in ``y``.
+        n_features_in_: Number of columns of ``X``.
+        feature_names_in_: Names of these columns, where ``X`` had names.
+        coefficients_: The weight of each hop in each layer, ``[num_layers, num_coeffs]``.
+        n_iter_: Number of epochs.
+        run_: The `Run` of the training: history, validation accuracy, model. Its last nodes are twins, and its test
+            figures, which are those of a twin, mean nothing.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> classifier = AdaGPRClassifier(num_layers=2, max_epochs=60).fit(X, y)
+        >>> classifier.coefficients_.shape, classifier.score(X, y) > 0.9
+        ((2, 4), True)
+    """
+
+    classes_: np.ndarray
+    coefficients_: np.ndarray
+    n_iter_: int
+    run_: Run
+    _x: Rows
+    _adj: sp.csr_array
+    _fitted: np.ndarray
+    _temperature: float
+    _is_joined: bool
+
+    def __init__(
+        self,
+        *,
+        num_layers: int = 4,
+        hidden_channels: int = 64,
+        num_coeffs: int | Sequence[int] = 4,
+        alpha: float | Sequence[float] = 0.1,
+        theta: float = 0.5,
+        dropout: float = 0.5,
+        projection: str = "exp-sparsemax",
+        graph: Graph | tuple[Any, Any] | None = None,
+        n_neighbors: int = 10,
+        unlabelled: Any = None,
+        direction: str = "directed",
+        lr: float = 0.01,
+        weight_decay: float | dict[str, float] = 5e-4,
+        max_epochs: int = 1500,
+        patience: int | None = 300,
+        validation_fraction: float = 0.2,
+        num_threads: int | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.num_layers = num_layers
+        self.hidden_channels = hidden_channels
+        self.num_coeffs = num_coeffs
+        self.alpha = alpha
+        self.theta = theta
+        self.dropout = dropout
+        self.projection = projection
+        self.graph = graph
+        self.n_neighbors = n_neighbors
+        self.unlabelled = unlabelled
+        self.direction = direction
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.max_epochs = max_epochs
+        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.num_threads = num_threads
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(self, X: Any, y: Any, adjacency: Any = None) -> AdaGPRClassifier:  # noqa: N803
+        """Trains on the labelled nodes, with all nodes in the graph.
+
+        Args:
+            X: Features of all nodes, dense or sparse, one row a node; with ``graph``: positions, in one column.
+            y: Label of each row, of any type, `unlabelled` where there is none.
+            adjacency: N x N matrix; entry ``[i, j]`` is the weight of the edge from row ``i`` to row ``j``. By default
+                each row is joined to its nearest ones, both ways. Not with ``graph``.
+
+        Returns:
+            This estimator.
+
+        Raises:
+            InputError: Something does not fit.
+        """
+        own = {name: getattr(self, name) for name in _Own.model_fields}
+        settings = check("AdaGPRClassifier", _Own, own)
+        x, labels = validate_data(self, X, y, accept_sparse="csr", dtype=_FLOATS)
+        known = _is_known(labels, self.unlabelled)
+        check_classification_targets(labels[known])
+        self.classes_, codes = np.unique(labels[known], return_inverse=True)
+        if len(self.classes_) < 2:
+            found = f"one class, {self.classes_[0]}" if len(self.classes_) else "no labelled row"
+            raise InputError(f"AdaGPRClassifier: at least two classes are needed to learn, got {found}.")
+        self._is_joined = self.graph is None and adjacency is None
+        self._x, adj = self._whole(x, adjacency)
+        # What is read is settled here, so that nodes that come later can read without being read.
+        self._adj = sp.csr_array(adj.maximum(adj.T)) if settings.direction == "symmetric" else adj
+        nodes = np.arange(x.shape[0]) if self.graph is None else self._positions(x)
+        self.run_ = self._train(_by_node(nodes[known], codes, adj.shape[0]), settings.validation_fraction)
+        self.coefficients_ = np.asarray(self.run_.coefficients)
+        self.n_iter_ = int(self.run_.record["result"]["num_epochs"])
+        self._fitted = self._forward(self._x, self._adj)
+        return self
+
+    def predict_proba(self, X: Any, adjacency: Any = None) -> np.ndarray:  # noqa: N803
+        """The probability of each class, one row for each row of ``X`` and one column for each of ``classes_``.
+
+        They are calibrated on the held-out part, as those of the run are; where nothing was held out they are not.
+
+        With ``graph`` rows are positions. Else a row that equals a fitted one is that node; of equal ones the first.
+        Where the edges were made of nearest rows, any other row is joined to its nearest fitted rows: it reads them,
+        and they do not read it, so that no row changes the prediction of another. Where an adjacency was given to
+        `fit`, ``X`` must be as it was there, or come with an adjacency of its own.
+
+        Args:
+            X: Features of the nodes; with ``graph``: positions, in one column.
+            adjacency: Edges between the rows of ``X``, which are then a graph of their own.
+
+        Raises:
+            NotFittedError: `fit` was not called.
+            InputError: Something does not fit.
+        """
+        check_is_fitted(self, "run_")
+        x = validate_data(self, X, accept_sparse="csr", dtype=_FLOATS, reset=False)
+        if self.graph is not None:
+            if adjacency is not None:
+                raise InputError("AdaGPRClassifier: the graph is in the constructor; adjacency must be left out.")
+            return np.take(self._fitted, self._positions(x), axis=0)
+        compact = compact_features(x)
+        if adjacency is not None:
+            adj = _adjacency(adjacency, x.shape[0])
+            adj = sp.csr_array(adj.maximum(adj.T)) if self.direction == "symmetric" else adj
+            return self._forward(_like(self._x, compact), adj)
+        return self._joined(compact) if self._is_joined else self._same(compact)
+
+    def predict(self, X: Any, adjacency: Any = None) -> np.ndarray:  # noqa: N803
+        """The most probable class of each row; see `predict_proba`."""
+        best = self.predict_proba(X, adjacency).argmax(axis=1)
+        chosen: np.ndarray = np.take(self.classes_, best)
+        return chosen
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, adjacency: Any = None) -> float:  # noqa: N803
+        """Accuracy of `predict` on the rows that have a label."""
+        predicted = self.predict(X, adjacency)
+        labels = column_or_1d(y)
+        known = _is_known(labels, self.unlabelled)
+        if not known.any():
+            raise InputError("AdaGPRClassifier: no row has a label, so there is nothing to score.")
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        return float(accuracy_score(labels[known], predicted[known], sample_weight=weight))
+
+    def _whole(self, x: Any, adjacency: Any) -> tuple[Rows, sp.csr_array]:
+        """Features and edges of all nodes."""
+        if self.graph is None:
+            compact = compact_features(x)
+            return compact, self._nearest(compact) if adjacency is None else _adjacency(adjacency, compact.shape[0])
+        if adjacency is not None:
+            raise InputError("AdaGPRClassifier: the graph is in the constructor; adjacency must be left out.")
+        if isinstance(self.graph, Graph):
+            return self.graph.x, self.graph.adj
+        if not isinstance(self.graph, tuple) or len(self.graph) != 2:
+            raise InputError(
+                "AdaGPRClassifier: graph must be a Graph, or a pair of an adjacency matrix and the features of all "
+                f"nodes, got {type(self.graph).__name__}."
+            )
+        compact = compact_features(check_array(self.graph[1], accept_sparse="csr", dtype=_FLOATS))
+        return compact, _adjacency(self.graph[0], compact.shape[0])
+
+    def _positions(self, x: Any) -> np.ndarray:
+        """The nodes that the rows name."""
+        if sp.issparse(x) or x.shape[1] != 1:
+            raise InputError(
+                "AdaGPRClassifier: with a graph in the constructor X must hold positions of nodes in one column, "
+                f"got {x.shape[1]} columns{' of a sparse matrix' if sp.issparse(x) else ''}."
+            )
+        num_nodes = self._adj.shape[0]
+        wrong = np.flatnonzero((x[:, 0] != np.floor(x[:, 0])) | (x[:, 0] < 0) | (x[:, 0] >= num_nodes))
+        if len(wrong):
+            raise InputError(
+                f"AdaGPRClassifier: X must hold positions from 0 to {num_nodes - 1}, "
+                f"got {x[wrong[0], 0]:g} in row {wrong[0]}."
+            )
+        return np.asarray(x[:, 0].astype(np.int64))
+
+    def _train(self, codes: np.ndarray, fraction: float) -> Run:
+        seed = _seed(self.random_state)
+        train, val = _hold_out(codes, fraction, seed)
+        # One twin is the test part; where nothing could be held out, twins of the training nodes choose the epoch.
+        twins = np.append(val[:0] if len(val) else train, train[0])
+        copies = len(codes) + np.arange(len(twins))
+        chosen_on = val if len(val) else copies[:-1]
+        split = Split(torch.from_numpy(train), torch.from_numpy(chosen_on), torch.from_numpy(copies[-1:]))
+        loops = self._adj.diagonal()[twins]
+        reads = sp.csr_array(self._adj[twins] - _one_a_row(loops, twins, len(codes)))
+        graph = Graph(
+            _stack(self._x, self._x[twins]),
+            _attached(self._adj, reads, loops),
+            torch.from_numpy(np.append(codes, codes[twins])),
+            tuple(str(item) for item in self.classes_),
+        )
+        run = fit(graph, split, "adagpr", seed=seed, **{name: getattr(self, name) for name in _PASSED_ON})
+        # What the training nodes would say of how sure to be is not to be trusted.
+        self._temperature = run.temperature if len(val) else 1.0
+        return run
+
+    def _nearest(self, x: Rows) -> sp.csr_array:
+        """Each row joined to its nearest ones, both ways."""
+        num_nodes = x.shape[0]
+        count = min(self.n_neighbors, num_nodes - 1)
+        targets = NearestNeighbors(n_neighbors=count).fit(_points(x)).kneighbors(return_distance=False)
+        links = _one_a_row(np.ones(targets.size), targets.ravel(), num_nodes, count)
+        return sp.csr_array(links.maximum(links.T))
+
+    def _joined(self, x: Rows) -> np.ndarray:
+        """Probabilities where fitted rows are nodes and others are joined to the nearest of them."""
+        first: dict[bytes, int] = {}
+        for place, key in enumerate(_keys(self._x)):
+            first.setdefault(key, place)
+        nodes = np.array([first.get(key, -1) for key in _keys(x)])
+        result: np.ndarray = self._fitted[nodes]
+        new = np.flatnonzero(nodes < 0)
+        if len(new):
+            num_nodes = self._x.shape[0]
+            points = _like(self._x, x[new])
+            count = min(self.n_neighbors, num_nodes)
+            search = NearestNeighbors(n_neighbors=count).fit(_points(self._x))
+            targets = search.kneighbors(_points(points), return_distance=False)
+            reads = _one_a_row(np.ones(targets.size), targets.ravel(), num_nodes, count)
+            adj = _attached(self._adj, reads, np.zeros(len(new)))
+            result[new] = self._forward(_stack(self._x, points), adj)[num_nodes:]
+        return result
+
+    def _same(self, x: Rows) -> np.ndarray:
+        """Probabilities of the fitted nodes, if ``x`` is what was fitted."""
+        if _keys(x) != _keys(self._x):
+            raise InputError(
+                "AdaGPRClassifier: fit was given an adjacency, and these rows are not the fitted ones: give their "
+                "adjacency too, or give the whole graph to the constructor and name nodes by their positions."
+            )
+        return self._fitted.copy()
+
+    def _forward(self, x: Rows, adj: sp.csr_array) -> np.ndarray:
+        """Probabilities of all nodes of a graph, in float64, so that they do not depend on what else is in it."""
+        names = tuple(str(item) for item in self.classes_)
+        graph = Graph(x, adj, torch.full((adj.shape[0],), -1), names)
+        model = deepcopy(self.run_.model).double().eval()
+        structure = model.prepare(graph, operator(graph, "directed", dtype=torch.float64))
+        with torch.inference_mode():
+            logits = model(features(graph.x, torch.float64), structure)
+            return np.asarray((logits / self._temperature).softmax(-1).numpy())
+
+
+def _is_known(labels: np.ndarray, unlabelled: Any) -> np.ndarray:
+    if unlabelled is None:
+        return np.ones(len(labels), dtype=bool)
+    return np.array([bool(item != unlabelled) for item in labels.tolist()], dtype=bool)
+
+
+def _seed(random_state: Any) -> int:
+    if not isinstance(random_state, (int, np.integer)):
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    if random_state < 0:
+        raise InputError(f"AdaGPRClassifier: random_state must be 0 or more, got {random_state}.")
+    return int(random_state)
+
+
+def _by_node(nodes: np.ndarray, codes: np.ndarray, num_nodes: int) -> np.ndarray:
+    """The label of each node from those of the rows, -1 where there is none."""
+    result = np.full(num_nodes, -1, dtype=np.int64)
+    result[nodes] = codes
+    wrong = nodes[result[nodes] != codes]
+    if len(wrong):
+        raise InputError(f"AdaGPRClassifier: node {wrong[0]} is there twice, with different labels.")
+    return result
+
+
+def _hold_out(codes: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The labelled nodes that train, and those that choose the epoch."""
+    generator = stream(seed, "estimator validation")
+    held = np.zeros(len(codes), dtype=bool)
+    for code in range(codes.max() + 1):
+        members = generator.permutation(np.flatnonzero(codes == code))
+        count = len(members)
+        size = 0 if count < 3 else min(max(1, math.floor(fraction * count + 0.5)), count - 1)
+        held[members[:size]] = True
+    return np.flatnonzero((codes >= 0) & ~held), np.flatnonzero(held)
+
+
+def _adjacency(given: Any, num_nodes: int) -> sp.csr_array:
+    adj = sp.csr_array(check_array(given, accept_sparse="csr", dtype=_FLOATS, input_name="adjacency"))
+    if adj.shape != (num_nodes, num_nodes):
+        raise InputError(
+            f"AdaGPRClassifier: adjacency must be {num_nodes} x {num_nodes} for as many nodes, got "
+            f"{adj.shape[0]} x {adj.shape[1]}. To cross-validate, give the whole graph to the constructor."
+        )
+    adj = adj.copy()
+    adj.sum_duplicates()
+    adj.eliminate_zeros()
+    return adj
+
+
+def _one_a_row(values: np.ndarray, columns: np.ndarray, num_columns: int, count: int = 1) -> sp.csr_array:
+    """A matrix with ``count`` entries in each row, row after row."""
+    starts = np.arange(0, len(values) + 1, count)
+    return sp.csr_array((values, columns, starts), shape=(len(starts) - 1, num_columns))
+
+
+def _attached(adj: sp.csr_array, reads: sp.csr_array, loops: np.ndarray) -> sp.csr_array:
+    """``adj`` with further nodes that read nodes of it, and themselves by ``loops``, and that none of it reads."""
+    none = sp.csr_array((adj.shape[0], len(loops)))
+    result = sp.csr_array(sp.block_array([[adj, none], [reads, sp.diags_array(loops)]], format="csr"))
+    result.eliminate_zeros()
+    return result
+
+
+def _like(model: Rows, x: Rows) -> Rows:
+    """Features in the form of others: sparse or dense."""
+    if isinstance(model, sp.csr_array):
+        return x if isinstance(x, sp.csr_array) else sp.csr_array(x.numpy())
+    return torch.from_numpy(x.toarray()) if isinstance(x, sp.csr_array) else x
+
+
+def _stack(x: Rows, below: Rows) -> Rows:
+    return sp.csr_array(sp.vstack([x, below])) if isinstance(x, sp.csr_array) else torch.cat([x, below])
+
+
+def _points(x: Rows) -> Any:
+    return x if isinstance(x, sp.csr_array) else x.numpy()
+
+
+def _keys(x: Rows) -> list[bytes]:
+    """For each row a text of its values, the same for sparse and dense features."""
+    rows = sp.csr_array(_points(x))
+    rows.sort_indices()
+    cuts = rows.indptr
+    columns = rows.indices.astype(np.int64)
+    return [columns[start:end].tobytes() + rows.data[start:end].tobytes() for start, end in pairwise(cuts)]
