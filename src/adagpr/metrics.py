@@ -12,7 +12,7 @@ from torch import Tensor
 
 from adagpr.errors import InputError
 
-__all__ = ["Calibration", "accuracy", "calibration", "temperature"]
+__all__ = ["Calibration", "accuracy", "calibration", "macro_f1", "temperature"]
 
 _COLDEST, _HOTTEST = 0.05, 20.0
 
@@ -20,6 +20,15 @@ _COLDEST, _HOTTEST = 0.05, 20.0
 def accuracy(logits: Tensor, y: Tensor) -> float:
     """Share of rows whose largest logit is at the right class."""
     return int((logits.argmax(-1) == y).sum()) / len(y)
+
+
+def macro_f1(logits: Tensor, y: Tensor) -> float:
+    """The mean over the classes of ``y`` of the harmonic mean of precision and recall: rare classes count as much."""
+    predicted, num_classes = logits.argmax(-1), logits.shape[-1]
+    right = np.bincount(y[predicted == y].numpy(), minlength=num_classes)
+    both = np.bincount(predicted.numpy(), minlength=num_classes) + np.bincount(y.numpy(), minlength=num_classes)
+    present = np.bincount(y.numpy(), minlength=num_classes) > 0
+    return float((2 * right[present] / both[present]).mean())
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 
 import torch
 from rich.console import Console
@@ -41,7 +42,7 @@ def show(
     )
     if len(runs) > 1:
         console.print(_runs_table(runs), "")
-    console.print(_summary(runs, twins), "")
+    console.print(_summary(graph, runs, twins), "")
     coefficients = [run.coefficients for run in runs if run.coefficients is not None]
     if coefficients:
         mean = f", mean of {len(runs)} runs" if len(runs) > 1 else ""
@@ -75,7 +76,7 @@ def _runs_table(runs: list[Run]) -> Table:
     return table
 
 
-def _summary(runs: list[Run], twins: list[Run]) -> Table:
+def _summary(graph: Graph, runs: list[Run], twins: list[Run]) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     summary = summarise(runs)
 
@@ -83,6 +84,8 @@ def _summary(runs: list[Run], twins: list[Run]) -> Table:
         return f" +- {100 * values[f'{key}_std']:.1f} over {len(runs)} runs" if len(runs) > 1 else ""
 
     table.add_row("test accuracy", Text(_percent(summary["test_acc"]) + spread("test_acc", summary), style="bold"))
+    if graph.origin.get("name") == "tables":
+        table.add_row("test macro F1", f"{fmean(run.record['result']['test_macro_f1'] for run in runs):.3f}")
     if twins:
         other = summarise(twins)
         table.add_row("without the graph", _percent(other["test_acc"]) + spread("test_acc", other))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from adagpr.experiments.comparison import Comparison
 from adagpr.report.subject import Subject
 
@@ -14,6 +16,9 @@ def headline(subject: Subject) -> list[tuple[str, str]]:
     over = f"over {len(subject.runs)} runs" if len(subject.runs) > 1 else f"on {_nodes(subject, 'test')}"
     numbers = [(_percent(mean), f"test accuracy {over}"), (f"{low:.1f} to {high:.1f}", "its 95 % interval")]
     result = subject.record["result"]
+    if "test_macro_f1" in result:
+        scores = [run.record["result"]["test_macro_f1"] for run in subject.runs]
+        numbers.append((f"{fmean(scores):.3f}", "test macro F1: every class counts the same"))
     if len(subject.runs) == 1:
         numbers.append((_percent(100 * result["val_acc"]), f"on {_nodes(subject, 'val')}"))
         numbers.append((f"{result['best_epoch']} of {result['num_epochs']}", "epochs: chosen by validation, trained"))

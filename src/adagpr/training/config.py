@@ -30,6 +30,8 @@ __all__ = [
 
 # With fewer multiplications a product for each thread, another one costs more than it brings.
 _WORK_PER_THREAD = 5_000_000
+# Keys that are younger than the first records, at their defaults: a configuration without them is the same.
+_YOUNGER = {"activations": "float32", "class_weights": "equal"}
 
 
 class TrainingConfig(BaseModel):
@@ -48,6 +50,8 @@ class TrainingConfig(BaseModel):
             ``docs/stopping.md`` for how 300 was chosen.
         progress: What counts as progress: a better ``"monitor"`` alone as in the paper, or any better ``"validation"``
             figure, loss or accuracy.
+        class_weights: ``"balanced"`` lets every class count the same in the losses of training and validation, however
+            few nodes it has; ``"equal"`` lets every node count the same.
         direction: How the graph's edges are read.
         self_loops: Whether each node is its own neighbour.
         num_threads: Threads of torch; bits depend on it. Chosen from the work of one product unless given.
@@ -68,6 +72,7 @@ class TrainingConfig(BaseModel):
     monitor: Literal["val_loss", "val_objective", "val_acc"] = "val_loss"
     patience: Count | None = 300
     progress: Literal["monitor", "validation"] = "validation"
+    class_weights: Literal["equal", "balanced"] = "equal"
     direction: Direction = "directed"
     self_loops: Annotated[bool, Field(strict=True)] = True
     num_threads: Annotated[Whole, Field(ge=1, le=256)] | None = None
@@ -129,13 +134,12 @@ def resolve(
 
 def config_digest(*plain: Mapping[str, Any]) -> str:
     """A short hash of configurations that leaves out what the machine decides: threads and recomputation."""
-    # A key that is younger than the first records counts only where it is not at its default.
     decided = []
     for item in plain:
         training = {
             key: value
             for key, value in item["training"].items()
-            if key not in ("num_threads", "recompute") and [key, value] != ["activations", "float32"]
+            if key not in ("num_threads", "recompute") and _YOUNGER.get(key, ...) != value
         }
         decided.append({**item, "training": training})
     return digest(decided)

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from adagpr.errors import InputError
 from adagpr.files import folder_lock, make_folder, write_toml
 from adagpr.graph import PARTS, Graph, Split
-from adagpr.metrics import accuracy, temperature
+from adagpr.metrics import accuracy, macro_f1, temperature
 from adagpr.nn import AdaGPR, Model, build
 from adagpr.ops import features, operator, reused
 from adagpr.training.checkpoint import load_tensors, save_tensors
@@ -224,7 +224,15 @@ def inputs_of(graph: Graph, split: Split, config: TrainingConfig, model: Model) 
     known = torch.full_like(graph.y, -1)
     known[split.train] = graph.y[split.train]
     structure = model.prepare(replace(graph, y=known), op)
-    return Inputs(features(graph.x).to(device), structure, graph.y.to(device), moved)
+    weights = _class_weights(graph, split).to(device) if config.class_weights == "balanced" else None
+    return Inputs(features(graph.x).to(device), structure, graph.y.to(device), moved, weights)
+
+
+def _class_weights(graph: Graph, split: Split) -> torch.Tensor:
+    """Such that the training nodes of each class weigh the same together; a class without one weighs nothing."""
+    counts = torch.bincount(graph.y[split.train], minlength=graph.num_classes).float()
+    present = counts > 0
+    return torch.where(present, len(split.train) / (counts.clamp(min=1) * present.sum()), 0.0)
 
 
 def set_memory(model: AdaGPR, config: TrainingConfig, graph: Graph) -> None:
@@ -266,4 +274,5 @@ def _result(state: State, config: TrainingConfig, graph: Graph, split: Split, lo
         index: torch.Tensor = getattr(split, part)
         result[f"{part}_loss"] = F.cross_entropy(logits[index], graph.y[index]).item()
         result[f"{part}_acc"] = accuracy(logits[index], graph.y[index])
+        result[f"{part}_macro_f1"] = macro_f1(logits[index], graph.y[index])
     return result

@@ -28,12 +28,13 @@ __all__ = ["Inputs", "State", "evaluate", "train", "train_loss", "train_step"]
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What the model is shown: features, the structure that it prepared, labels and the split."""
+    """What the model is shown: features, the structure that it prepared, labels, the split, and weights of classes."""
 
     x: Features
     structure: Any
     y: Tensor
     split: Split
+    class_weights: Tensor | None = None
 
     @cached_property
     def train_y(self) -> Tensor:
@@ -104,7 +105,7 @@ class State:
         epoch = Epoch(
             train_loss=loss.item(),
             train_acc=accuracy(on_train, inputs.train_y),
-            val_loss=F.cross_entropy(on_val, inputs.val_y).item(),
+            val_loss=F.cross_entropy(on_val, inputs.val_y, inputs.class_weights).item(),
             val_acc=accuracy(on_val, inputs.val_y),
             penalty=self.penalty() if config.decay == "penalty" else 0.0,
         )
@@ -211,7 +212,7 @@ def train_step(state: State, inputs: Inputs) -> Tensor:
 
 def train_loss(logits: Tensor, inputs: Inputs) -> Tensor:
     """Cross entropy on the training nodes."""
-    return F.cross_entropy(logits.index_select(0, inputs.split.train), inputs.train_y)
+    return F.cross_entropy(logits.index_select(0, inputs.split.train), inputs.train_y, inputs.class_weights)
 
 
 def evaluate(model: Model, inputs: Inputs) -> Tensor:
