@@ -32,7 +32,7 @@ def test_a_path_leaves_out_only_points_on_a_level_stretch() -> None:
 
 def test_lines_skip_what_is_missing_and_keep_it_in_the_numbers() -> None:
     chart = lines(
-        "n", "t", ("x", [0.0, 1.0, 2.0]), {"a": [0.0, None, 2.0], "b": [1.0, 1.0, 1.0]}, more={"c": [7, 8, 9]}
+        "n", "t", ("x", [0.0, 1.0, 2.0]), {"a": [0.0, None, 2.0], "b": [1.0, 1.0, 1.0]}, sizes=("c", [7, 8, 9])
     )
     assert chart.headings == ("x", "a", "b", "c")
     assert chart.rows == ((0.0, 0.0, 1.0, 7), (1.0, None, 1.0, 8), (2.0, 2.0, 1.0, 9))

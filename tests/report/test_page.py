@@ -115,9 +115,9 @@ def test_a_model_without_coefficients_leaves_parts_out_and_says_so(
 def test_two_models_stand_side_by_side_with_paired_differences(two_models: tuple[Path, Path], tmp_path: Path) -> None:
     page = read(write_report(two_models, tmp_path / "r.html", names=["ours", "plain"]))
     paired = page.figures["paired"]
-    assert paired["headings"] == ["split", "seed", "ours", "plain", "difference"]
+    assert paired["headings"] == ["split", "ours, test %", "plain, test %", "difference in points"]
     assert [row[0] for row in paired["rows"]] == ["random/0", "random/1", "random/2"]
-    for split, _, a, b, difference in paired["rows"]:
+    for split, a, b, difference in paired["rows"]:
         folder = split.replace("/", "-") + "-seed-0"
         records = [read_json(model / folder / "record.json") for model in two_models]
         assert [a, b] == pytest.approx([100 * record["result"]["test_acc"] for record in records])

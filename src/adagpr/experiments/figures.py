@@ -33,7 +33,8 @@ def evolution_figure(out: Path, title: str, epochs: Sequence[int], coeffs: Any, 
     for layer, panel in enumerate(panels[:num_layers]):
         for hop in range(len(coeffs[0][layer])):
             values = [at_epoch[layer][hop] for at_epoch in coeffs]
-            panel.plot(epochs, values, color=COLOURS[hop % len(COLOURS)], label=f"hop {hop}")
+            colour = COLOURS[hop] if len(coeffs[0][layer]) <= len(COLOURS) else f"C{hop % 10}"
+            panel.plot(epochs, values, color=colour, linestyle="-" if hop < 10 else "--", label=f"hop {hop}")
         panel.axvline(best_epoch, color="#999999", linewidth=0.8, linestyle="--")
         panel.set_title(f"layer {layer + 1}", fontsize=10)
         panel.set_xlabel("epoch")
@@ -42,7 +43,8 @@ def evolution_figure(out: Path, title: str, epochs: Sequence[int], coeffs: Any, 
             panel.set_ylabel("coefficient")
     for panel in panels[num_layers:]:
         panel.set_axis_off()
-    panels[num_layers - 1].legend(frameon=False, fontsize=8)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=8, loc="outside right center")
     figure.suptitle(title, fontsize=11)
     return save_figure(figure, pyplot, out)
 

@@ -120,12 +120,17 @@ def _comparisons(subjects: Sequence[Subject]) -> list[Comparison | str]:
         try:
             found.append(compare(subjects[0].folder, other.folder))
         except InputError as error:
-            found.append(f"{subjects[0].name} and {other.name}: {error}")
+            found.append(f"A is {subjects[0].name}, B is {other.name}: {error}")
     return found
 
 
-def _pairs(found: Comparison) -> list[tuple[Any, ...]]:
-    return [(pair.split, pair.seed, pair.a, pair.b, pair.difference) for pair in found.pairs]
+def _pairs(found: Comparison, one: str, other: str) -> tuple[list[str], list[list[Any]]]:
+    """Headings and rows of the paired differences, with seeds where a pair is a seed."""
+    headings = ["split", "seed", f"{one}, test %", f"{other}, test %", "difference in points"]
+    rows: list[list[Any]] = [[pair.split, pair.seed, pair.a, pair.b, pair.difference] for pair in found.pairs]
+    if all(row[1] is None for row in rows):
+        return [headings[0], *headings[2:]], [[row[0], *row[2:]] for row in rows]
+    return headings, rows
 
 
 def _history_beside(subject: Subject, target: Path, number: int) -> str | None:
@@ -151,5 +156,5 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+        return f"{value:.2f}"
     return str(value)

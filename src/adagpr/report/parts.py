@@ -18,6 +18,11 @@ __all__ = ["PARTS", "calibration_of", "evolution", "thinned"]
 _MOST_NUMBERS = 120_000
 _MOST_POINTS = 300
 _MOST_CLASSES = 30
+_CHOSEN_BY = {
+    "val_loss": "validation loss is lowest",
+    "val_objective": "validation loss with the penalty is lowest",
+    "val_acc": "validation accuracy is highest",
+}
 
 
 def thinned(num_epochs: int, best_epoch: int, most: int) -> list[int]:
@@ -41,7 +46,7 @@ def coefficients(subject: Subject) -> list[Chart]:
             [str(hop) for hop in range(len(values[0]))],
             row_title="layer",
             column_title="hop",
-            caption=f"Hop 0 is a node's own state, hop 1 its neighbours, hop 2 theirs. A dot is exactly 0.{mean}",
+            caption=f"Hop 0 is a node's own state, hop 1 its neighbours, hop 2 theirs. A dot or an empty box is 0.{mean}",
         )
     ]
 
@@ -80,21 +85,31 @@ def training(subject: Subject) -> list[Chart]:
     rows = thinned(run.history.num_rows, run.best_epoch, _MOST_POINTS)
     kept = run.history.take(rows)
     mark = (float(run.best_epoch), f"chosen: {run.best_epoch}")
-    colours = (ramp(0, 2), ramp(3, 6))
+    colours = [ramp(0, 2), ramp(3, 6), ramp(4, 6)]
+    monitor = run.record["config"]["training"]["monitor"]
+    captions = {
+        "loss": "Training loss is that of the step, dropout on; validation loss is without dropout.",
+        "acc": f"Chosen is the epoch at which {_CHOSEN_BY[monitor]}.",
+    }
     charts = []
     for kind, title, scale in (("loss", "Loss", 1), ("acc", "Accuracy in %", 100)):
         series = {
             name: [round(scale * value, 5) for value in kept[f"{part}_{kind}"].to_pylist()]
             for part, name in (("train", "training"), ("val", "validation"))
         }
+        if kind == "loss" and monitor == "val_objective":
+            both = zip(series["validation"], kept["penalty"].to_pylist(), strict=True)
+            series["validation with penalty"] = [round(loss + penalty, 5) for loss, penalty in both]
         charts.append(
             lines(
                 title.split()[0].lower(),
                 title,
                 ("epoch", kept["epoch"].to_pylist()),
                 series,
-                colours=colours,
+                colours=colours[: len(series)],
                 mark=mark,
+                span=None if kind == "loss" else (0.0, 100.0),
+                caption=captions[kind],
             )
         )
     return charts
@@ -108,13 +123,15 @@ def filters(subject: Subject) -> list[Chart]:
     series = {f"layer {part.layer}": list(part.response) for part in found.layers}
     colours = [ramp(number, len(series)) for number in range(len(series))]
     caption = (
-        "What is left of a signal of each eigenvalue: 1 is what neighbours share, -1 where they differ most. A flat "
-        "line uses no graph; one that falls to the left smooths."
+        "What a layer multiplies a signal of each eigenvalue by: 1 is what neighbours share, -1 where they differ "
+        "most. Near 0 it is taken away, below 0 kept with its sign turned; a flat line uses no graph. The whole "
+        "network is without ReLU and weights."
     )
     if found.network_response is not None:
         series["whole network"] = list(found.network_response)
         colours.append("var(--text)")
     few = len(found.layers) <= 12
+    ends = ("layer 1", f"layer {len(found.layers)}", "whole network")
     return [
         lines(
             "filter",
@@ -124,8 +141,8 @@ def filters(subject: Subject) -> list[Chart]:
             colours=colours,
             bold=["whole network"],
             span=(0.0, 1.0),
-            caption=caption if few else f"{caption} Layers run from blue (first) to purple (last).",
-            has_legend=few,
+            caption=caption,
+            named=None if few else ends,
         )
     ]
 
@@ -148,7 +165,8 @@ def smoothing(subject: Subject) -> list[Chart]:
             series,
             colours=(ramp(0, 2), ramp(4, 6)),
             span=(0.0, 0.1),
-            caption="Near 0 all nodes look alike: the network has smoothed too much. Layer 0 is the input map.",
+            caption="Relative Dirichlet energy near 0: neighbours look alike. Mean cosine distance near 0: all nodes "
+            "look alike, which is oversmoothing. Layer 0 is the input map.",
         )
     ]
 
@@ -173,7 +191,8 @@ def worth(subject: Subject) -> list[Chart]:
             most=100.0,
             first="accuracy in %",
             key="coefficients",
-            caption="The trained weights with other coefficients; nothing is trained again.",
+            caption="The trained weights with other coefficients. Without the graph: all weight on hop 0. Hop 0 alone: "
+            "its weight as it is, the others 0. Without a hop: its weight 0. Nothing is rescaled or trained again.",
             more=more,
         )
     ]
@@ -209,15 +228,15 @@ def _tested(run: Run) -> tuple[np.ndarray, np.ndarray]:
     return probabilities, labels
 
 
-def calibration_of(subject: Subject, num_bins: int = 15) -> Calibration | None:
+def calibration_of(subject: Subject) -> Calibration | None:
     """How well the first run knows how sure it can be of its test nodes; none without a labelled one."""
     probabilities, labels = _tested(subject.first)
-    return calibration(probabilities, labels, num_bins) if len(labels) else None
+    return calibration(probabilities, labels) if len(labels) else None
 
 
 def trust(subject: Subject) -> list[Chart]:
     """How sure predictions are beside how often they are right, and which classes are taken for which."""
-    found = calibration_of(subject, num_bins=10)
+    found = calibration_of(subject)
     if found is None:
         return []
     filled = [number for number, count in enumerate(found.counts) if count]
@@ -230,10 +249,12 @@ def trust(subject: Subject) -> list[Chart]:
             "share that is right, in %": [round(100 * found.accuracy[number], 2) for number in filled],
             "as it should be": sure,
         },
-        colours=("var(--main)", "var(--faint)"),
+        colours=("var(--main)", "var(--soft)"),
+        dashed=["as it should be"],
         span=(0.0, 100.0),
-        caption="Below the pale line the model is surer than it should be, above it less sure.",
-        more={"nodes": [found.counts[number] for number in filled]},
+        caption="Below the dashed line the model is surer than it should be, above it less sure. A dot is a group of "
+        "predictions, the larger the more; small ones say little. Validation nodes calibrated the probabilities.",
+        sizes=("nodes", [found.counts[number] for number in filled]),
     )
     return [reliability, *_confusion(subject.first)]
 
@@ -251,7 +272,7 @@ def _confusion(run: Run) -> list[Chart]:
                 counts.tolist(),
                 names,
                 names,
-                row_title="class",
+                row_title="true class",
                 column_title="predicted as",
                 digits=0,
                 by_row=True,
@@ -272,10 +293,11 @@ def bound(subject: Subject) -> list[Chart]:
     found = subject.bounds
     if found is None:
         return []
+    total = found.total("run")
     series = {
         "factor of the layer": [_finite(item.log10_factor) for item in found.layers],
         "term that enters at it": [_finite(item.log10_term) for item in found.layers],
-        "bound so far": [_finite(item.log10_recursion) for item in found.layers],
+        "recursion of the proof so far": [_finite(item.log10_recursion) for item in found.layers],
     }
     return [
         lines(
@@ -284,7 +306,8 @@ def bound(subject: Subject) -> list[Chart]:
             ("layer", [float(item.layer) for item in found.layers]),
             series,
             colours=(ramp(0, 6), ramp(3, 6), ramp(4, 6)),
-            caption="The terms sum to the bound of the Rademacher complexity.",
+            caption=f"The terms sum to Theorem 1, {total.log10_printed:.2f}; the proof's recursion, which it "
+            f"simplifies, ends at {total.log10_recursion:.2f}.",
         )
     ]
 

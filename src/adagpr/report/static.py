@@ -9,11 +9,14 @@ from typing import Any
 from adagpr.errors import InputError, unknown_name
 from adagpr.experiments.figures import COLOURS, evolution_figure, new_figure, save_figure
 from adagpr.files import make_folder
-from adagpr.report.charts import Chart
+from adagpr.report.charts import Chart, ramp
 from adagpr.report.parts import PARTS
 from adagpr.report.subject import Subject, read_subject
 
 __all__ = ["PICTURES", "write_figures"]
+
+# A legend has at most so many names, and a heat map with numbers in it at most so many boxes.
+_MOST_NAMED, _MOST_WRITTEN = 12, 300
 
 PICTURES = tuple(anchor for anchor, _, _ in PARTS)
 
@@ -78,18 +81,23 @@ def _save(chart: Chart, out: Path) -> list[Path]:
 
 def _lines(panel: Any, chart: Chart) -> None:
     x = [row[0] for row in chart.rows]
-    count = len(chart.legend) or len(chart.headings) - 1
-    for number, name in enumerate(chart.headings[1 : count + 1], 1):
-        pairs = [(a, row[number]) for a, row in zip(x, chart.rows, strict=True) if row[number] is not None]
+    for number, name in enumerate(chart.headings[1 : chart.num_series + 1]):
+        pairs = [(a, row[number + 1]) for a, row in zip(x, chart.rows, strict=True) if row[number + 1] is not None]
+        colour, width = ("black", 2.2) if name in chart.bold else (ramp(number, chart.num_series), 1.3)
+        label = name if chart.num_series <= _MOST_NAMED or name in chart.bold else None
         if pairs:
-            panel.plot(*zip(*pairs, strict=True), color=COLOURS[(number - 1) % len(COLOURS)], label=name, linewidth=1.3)
+            panel.plot(*zip(*pairs, strict=True), color=colour, linewidth=width, label=label)
+    if chart.mark is not None:
+        panel.axvline(chart.mark[0], color="#999999", linewidth=0.8, linestyle="--")
+    low, high = panel.get_ylim()
+    if chart.span is not None:
+        panel.set_ylim(min(low, chart.span[0]), max(high, chart.span[1]))
     panel.set_xlabel(chart.headings[0])
-    if count <= 12:
-        panel.legend(frameon=False, fontsize=8)
+    panel.figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=4)
 
 
 def _bars(panel: Any, chart: Chart) -> None:
-    count = max(len(chart.legend), 1)
+    count = chart.num_series
     places = range(len(chart.rows))
     for number in range(count):
         at = [place + (number - (count - 1) / 2) * 0.4 for place in places]
@@ -100,22 +108,23 @@ def _bars(panel: Any, chart: Chart) -> None:
     panel.invert_yaxis()
     panel.set_xlabel(chart.headings[1] if count == 1 else "accuracy in %")
     if count > 1:
-        panel.legend(frameon=False, fontsize=8)
+        panel.figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=count)
 
 
 def _heat_map(panel: Any, chart: Chart) -> None:
     values = [list(row[1:]) for row in chart.rows]
-    panel.imshow(values, cmap="Blues", aspect="auto", vmin=0)
+    shares = [[value / (sum(row) or 1) for value in row] if chart.by_row else row for row in values]
+    panel.imshow(shares, cmap="Blues", aspect="auto", vmin=0, vmax=1)
     panel.set_xticks(range(len(chart.headings) - 1), chart.headings[1:], fontsize=8)
     every = max(1, len(chart.rows) // 32)
     panel.set_yticks(range(0, len(chart.rows), every), [str(row[0]) for row in chart.rows[::every]], fontsize=8)
     panel.set_ylabel(chart.headings[0])
-    most = max(max(row) for row in values)
-    if len(values) * len(values[0]) <= 300:
+    panel.set_xlabel(chart.column_title)
+    if len(values) * len(values[0]) <= _MOST_WRITTEN:
         for y, row in enumerate(values):
             for x, value in enumerate(row):
                 words = f"{value:d}" if isinstance(value, int) else f"{value:.2f}" if value else "0"
-                colour = "white" if value > 0.6 * most else "black"
+                colour = "white" if shares[y][x] > 0.6 else "black"
                 panel.text(x, y, words, ha="center", va="center", fontsize=7, color=colour)
 
 

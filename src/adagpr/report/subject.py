@@ -15,6 +15,7 @@ from adagpr.graph import Graph, Split
 from adagpr.insight import Bounds, Explanation, bounds, explain
 from adagpr.statistics import interval, share_interval
 from adagpr.training import Run, load_run
+from adagpr.training.config import config_digest
 
 __all__ = ["Subject", "read_subject"]
 
@@ -99,7 +100,7 @@ def read_subject(
     if not folders:
         raise InputError(f"{folder} holds no complete run: no record.json is in it or one folder below.")
     runs = tuple(load_run(each) for each in folders)
-    kinds = {(run.record["data"]["name"], str(run.record["config"]["model"])) for run in runs}
+    kinds = {_settings(run.record) for run in runs}
     if len(kinds) > 1:
         raise InputError(f"{folder} holds runs of more than one model or setting. Name the folder of one of them.")
     record = runs[0].record
@@ -118,6 +119,13 @@ def read_subject(
             left_out.append(f"The bounds are left out. {error}")
     title = name or f"{record['data']['name']}, {record['config']['model']['name']}"
     return Subject(title, folder, runs, explanation, found, tuple(left_out))
+
+
+def _settings(record: dict[str, Any]) -> str:
+    """A hash of all that runs of one subject share: everything but the split and the seed."""
+    config = record["config"]
+    training = {**config["training"], "seed": 0}
+    return config_digest({**config, "data": {"name": record["data"]["name"]}, "training": training})
 
 
 def _order(folder: Path) -> tuple[int, str]:

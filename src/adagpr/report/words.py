@@ -34,7 +34,8 @@ def sentences(subject: Subject) -> list[str]:
     if len(subject.runs) > 1:
         split, seed = subject.record["data"]["split"], subject.record["config"]["training"]["seed"]
         said.append(
-            f"Pictures of a single training show split {split} with seed {seed}, the first of {len(subject.runs)}."
+            f"What follows, sentences and pictures, is split {split} with seed {seed}, the first of "
+            f"{len(subject.runs)} runs, unless it says mean."
         )
     if found is not None:
         idle = [part.layer for part in found.layers if not part.uses_graph]
@@ -56,6 +57,9 @@ def sentences(subject: Subject) -> list[str]:
                 f"Taking the graph away from the trained weights {verb} {abs(without.difference):.1f} points on the "
                 f"validation nodes: {without.right_only_with} are right only with it, {without.right_only_without} "
                 "only without it."
+                if without.right_only_with or without.right_only_without
+                else "Taking the graph away from the trained weights changes no validation node from right to wrong or "
+                "back."
             )
     if subject.bounds is not None:
         gap = subject.bounds.transductive
@@ -77,7 +81,7 @@ def paired_sentence(found: Comparison, one: str, other: str) -> str:
     verdicts = {"A is better": f"{one} is better", "B is better": f"{other} is better"}
     verdict = verdicts.get(found.verdict, found.verdict) if count > 1 else "one pair shows no more than itself"
     difference = f"{abs(found.mean_difference):.1f} points {ahead} {other}{spread}"
-    return f"{one[0].upper()}{one[1:]} is {difference}: {verdict}.{node}"
+    return f"In test accuracy {one} is {difference}: {verdict}.{node}"
 
 
 def _percent(value: float) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Axis", "figure", "frame", "line", "linear_axis", "nice_ticks", "path", "rect", "text"]
+__all__ = ["Axis", "circle", "figure", "frame", "line", "linear_axis", "nice_ticks", "path", "rect", "text"]
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,10 @@ def nice_ticks(low: float, high: float, count: int) -> list[float]:
     return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def linear_axis(low: float, high: float, start: float, end: float, count: int = 5) -> Axis:
-    """An axis with about so many round ticks."""
-    return Axis(low, high, start, end, tuple((tick, f"{tick:.4g}") for tick in nice_ticks(low, high, count)))
+def linear_axis(low: float, high: float, start: float, end: float, count: int = 5, whole: bool = False) -> Axis:
+    """An axis with about so many round ticks, only at whole numbers where it counts things."""
+    ticks = [tick for tick in nice_ticks(low, high, count) if not whole or tick == int(tick)]
+    return Axis(low, high, start, end, tuple((tick, f"{tick:.4g}") for tick in ticks))
 
 
 def text(x: float, y: float, words: str, anchor: str = "middle", classes: str = "") -> str:
@@ -53,6 +54,11 @@ def text(x: float, y: float, words: str, anchor: str = "middle", classes: str = 
 def line(x1: float, y1: float, x2: float, y2: float, classes: str) -> str:
     """A straight line."""
     return f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" class="{classes}"/>'
+
+
+def circle(x: float, y: float, radius: float, classes: str, extra: str = "") -> str:
+    """A dot; ``extra`` are attributes as they stand."""
+    return f'<circle cx="{x:g}" cy="{y:g}" r="{radius:.3g}" class="{classes}"{extra}/>'
 
 
 def rect(x: float, y: float, width: float, height: float, classes: str, title: str = "", extra: str = "") -> str:
