@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from adagpr.insight.explain import explain
     from adagpr.nn import GCNII, MLP, AdaGPR, AdaGPRConv
     from adagpr.ops import Operator, gpr_propagate, operator
-    from adagpr.training import Run, fit
+    from adagpr.training import Run, fit, load_run
+    from adagpr.training.predicting import predict
 
 __version__ = "0.1.0"
 
@@ -31,7 +32,8 @@ _HOMES = {
     "adagpr.insight": ("bounds", "explain"),
     "adagpr.nn": ("AdaGPR", "AdaGPRConv", "GCNII", "MLP"),
     "adagpr.ops": ("Operator", "gpr_propagate", "operator"),
-    "adagpr.training": ("Run", "fit"),
+    "adagpr.training": ("Run", "fit", "load_run"),
+    "adagpr.training.predicting": ("predict",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -56,6 +58,8 @@ __all__ = [  # noqa: RUF022 - in the order of the rooms
     "operator",
     "Run",
     "fit",
+    "load_run",
+    "predict",
     "AdaGPRClassifier",
     "bounds",
     "explain",

@@ -25,7 +25,7 @@ __all__ = ["Graph", "Split", "from_edge_index", "from_scipy"]
 PARTS = ("train", "val", "test")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Graph:
     """A graph whose nodes have features and, some of them, a class.
 
@@ -81,6 +81,10 @@ class Graph:
         if len(self.node_ids) == 0:
             object.__setattr__(self, "node_ids", np.arange(num_nodes))
         _check_ids(self.node_ids, num_nodes)
+
+    def __repr__(self) -> str:
+        sizes = f"{self.num_nodes} nodes, {self.num_edges} edges, {self.num_features} features"
+        return f"Graph({self.name}: {sizes}, {self.num_classes} classes)"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
         """Itself: nothing in it changes."""

@@ -61,6 +61,9 @@ def train(
     split_column: Annotated[
         str | None, typer.Option(help="Column that says train, val or test. Default: found, else a split is drawn.")
     ] = None,
+    feature: Annotated[
+        list[str] | None, typer.Option(help="Column to make features of; repeatable. Default: all that are left.")
+    ] = None,
     directed: Annotated[bool, typer.Option("--directed", help="Edges go one way.")] = False,
     as_is: Annotated[
         bool, typer.Option("--as-is", help="Take numbers as they are and leave other columns out.")
@@ -88,7 +91,7 @@ def train(
         "source": source,
         "target": target,
     }
-    named |= {"weight": weight, "split_column": split_column, "directed": directed or None, "as_is": as_is or None}
+    named |= {"weight": weight, "split_column": split_column, "features": feature, "directed": directed, "as_is": as_is}
     tables = {key: os.fspath(value) if isinstance(value, Path) else value for key, value in named.items() if value}
     if tables:
         dataset = _tables_name(dataset, tables)

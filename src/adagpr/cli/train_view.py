@@ -84,17 +84,24 @@ def _summary(graph: Graph, runs: list[Run], twins: list[Run]) -> Table:
         return f" +- {100 * values[f'{key}_std']:.1f} over {len(runs)} runs" if len(runs) > 1 else ""
 
     table.add_row("test accuracy", Text(_percent(summary["test_acc"]) + spread("test_acc", summary), style="bold"))
-    if graph.origin.get("name") == "tables":
-        table.add_row("test macro F1", f"{fmean(run.record['result']['test_macro_f1'] for run in runs):.3f}")
+    is_own = graph.origin.get("name") == "tables"
+    if is_own:
+        table.add_row("test macro F1", _macro_f1(runs))
     if twins:
         other = summarise(twins)
         table.add_row("without the graph", _percent(other["test_acc"]) + spread("test_acc", other))
+    if twins and is_own:
+        table.add_row("its macro F1", _macro_f1(twins))
     table.add_row("validation accuracy", _percent(summary["val_acc"]) + spread("val_acc", summary))
     if len(runs) == 1:
         result = runs[0].record["result"]
         table.add_row("best epoch", f"{result['best_epoch']} of {result['num_epochs']}")
         table.add_row("training time", f"{runs[0].record['machine']['seconds']:.1f} s")
     return table
+
+
+def _macro_f1(runs: list[Run]) -> str:
+    return f"{fmean(run.record['result']['test_macro_f1'] for run in runs):.3f}"
 
 
 def _coefficients(values: Tensor, console: Console) -> Table:

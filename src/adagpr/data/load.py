@@ -126,7 +126,7 @@ def _check_options(name: str, options: dict[str, Any]) -> None:
 def _tables(
     split: str | None, seed: int, fractions: Sequence[float], options: dict[str, Any]
 ) -> tuple[Graph, list[Split]]:
-    """The graph of two tables and its split, with all that was found as notes."""
+    """The graph of two tables and its split."""
     from dataclasses import replace
 
     for name in ("nodes", "edges", "label"):
@@ -143,11 +143,10 @@ def _tables(
         raise InputError("There are too few labels for a split: no class has three labelled nodes.")
     if kind == "given" and chosen.name != "given":
         raise InputError("Split 'given': the table of nodes has no column that says train, val or test.")
-    texts = {key: os.fspath(value) for key, value in options.items() if isinstance(value, os.PathLike)}
-    origin = {"name": TABLES, **{key: value for key, value in options.items() if value is not None}, **texts}
+    origin = dict(found.graph.origin)
     if tuple(fractions) != DEFAULT_FRACTIONS:
         origin["fractions"] = [float(share) for share in fractions]
-    return replace(found.graph, notes=found.said, origin=origin), [chosen]
+    return replace(found.graph, origin=origin), [chosen]
 
 
 def _own_file(path: Path) -> tuple[Graph, list[Split], list[str]]:

@@ -211,6 +211,7 @@ def pruned_run(run: Run) -> Exported:
         coefficients=tuple(tuple(item.tolist()) for item in model.layer_coeffs()),
         alphas=tuple(float(conv.alpha) for conv in model.layers()),
         config_sha256=digest(config, length=64),
+        temperature=run.temperature,
     )
     return Exported(prune(model), about).eval()
 

@@ -30,6 +30,7 @@ class About:
         coefficients: The coefficients of every trained layer.
         alphas: The share of the first hidden matrix in every trained layer.
         config_sha256: SHA-256 sum of the run's configuration.
+        temperature: By what logits are divided to become calibrated probabilities.
     """
 
     model: str
@@ -39,6 +40,7 @@ class About:
     coefficients: tuple[tuple[float, ...], ...]
     alphas: tuple[float, ...]
     config_sha256: str
+    temperature: float = 1.0
 
 
 class Exported(nn.Module):

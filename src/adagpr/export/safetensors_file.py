@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from adagpr.arguments import Positive
 from adagpr.errors import InputError
 from adagpr.export.network import About, Exported
 from adagpr.export.prune import Pruned, PrunedLayer
@@ -60,6 +61,7 @@ class _Description(BaseModel):
     coefficients: list[list[FiniteFloat]]
     alphas: list[FiniteFloat]
     config_sha256: str
+    temperature: Positive = 1.0
 
 
 def description(exported: Exported) -> str:
@@ -88,6 +90,7 @@ def description(exported: Exported) -> str:
         coefficients=[list(row) for row in about.coefficients],
         alphas=list(about.alphas),
         config_sha256=about.config_sha256,
+        temperature=about.temperature,
     )
     return json.dumps(plain.model_dump(), allow_nan=False)
 
@@ -187,4 +190,5 @@ def _about(plain: _Description) -> About:
         coefficients=tuple(tuple(row) for row in plain.coefficients),
         alphas=tuple(plain.alphas),
         config_sha256=plain.config_sha256,
+        temperature=plain.temperature,
     )

@@ -46,7 +46,7 @@ def coefficients(subject: Subject) -> list[Chart]:
             [str(hop) for hop in range(len(values[0]))],
             row_title="layer",
             column_title="hop",
-            caption=f"Hop 0 is a node's own state, hop 1 its neighbours, hop 2 theirs. A dot or an empty box is 0.{mean}",
+            caption=f"Hop 0 is a node's own state, hop 1 its neighbours, hop 2 theirs. A dot or no box is 0.{mean}",
         )
     ]
 

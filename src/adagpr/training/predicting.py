@@ -18,9 +18,6 @@ from adagpr.training.run import Run, class_table, load_run
 
 __all__ = ["predict", "predict_graph"]
 
-# Columns that are looked for under the names that they had in training.
-_COLUMNS = ("id", "source", "target", "weight", "directed")
-
 
 def predict(run: Run | Path | str, nodes: Any, edges: Any, **columns: Any) -> tuple[pa.Table, tuple[str, ...]]:
     """Predicts the class of every node of a table.
@@ -44,12 +41,10 @@ def predict(run: Run | Path | str, nodes: Any, edges: Any, **columns: Any) -> tu
     run = run if isinstance(run, Run) else load_run(run)
     if run.recipe is None:
         raise InputError("predict: this run was not trained on tables, so that nothing says how to make its features.")
-    stored = run.record["config"]["data"]
-    asked = {key: stored[key] for key in _COLUMNS if key in stored} | {
-        k: v for k, v in columns.items() if v is not None
-    }
+    # Columns have the names that they had in training, whatever would be found in a table by itself.
+    asked = {**run.recipe["columns"], **{key: value for key, value in columns.items() if value is not None}}
     names = run.record["data"]["class_names"]
-    found = read_tables(nodes, edges, None, recipe=run.recipe, class_names=names, **asked)
+    found = read_tables(nodes, edges, None, recipe=run.recipe["features"], class_names=names, **asked)
     doubts = {"unseen category": found.num_unseen > 0}
     return predict_graph(run, found.graph, doubts), found.said
 

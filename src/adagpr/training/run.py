@@ -26,7 +26,6 @@ from adagpr.nn import Model, build
 from adagpr.training.checkpoint import load_tensors, save_tensors
 
 __all__ = [
-    "LOW_CONFIDENCE",
     "Run",
     "class_table",
     "coefficient_column",
@@ -35,9 +34,6 @@ __all__ = [
     "predictions_table",
     "save_run",
 ]
-
-# Below this probability a prediction is rather wrong than right.
-LOW_CONFIDENCE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +135,8 @@ def class_table(
     chosen = probabilities.argmax(1)
     reasons = {
         "no neighbours": _is_isolated(graph),
-        "low confidence": probabilities[np.arange(len(chosen)), chosen] < LOW_CONFIDENCE,
+        # Nearer to a guess among all classes than to certainty.
+        "low confidence": probabilities.max(1) < (1 + 1 / len(class_names)) / 2,
         **(doubts or {}),
     }
     said = np.full(graph.num_nodes, None, dtype=object)

@@ -44,13 +44,17 @@ class EdgeColumns:
 
 
 def edge_columns(edges: Sheet, source: str | None, target: str | None, weight: str | None) -> EdgeColumns:
-    """The columns that were named, and for those that were not the ones of usual names, else the first two."""
-    for column in (source, target, weight):
+    """The columns that were named, and for those that were not the ones of usual names, else the first two.
+
+    An empty name of the weights means that there are none.
+    """
+    for column in (source, target, weight or None):
         if column is not None:
             edges.require(column)
     usual = _usual_names(edges)
     if weight is None:
         weight = next((usual[name] for name in ("weight", "edge_weight") if name in usual), None)
+    weight = weight or None
     free = [column for column in edges.names if column not in (source, target, weight)]
     pairs = [(usual[one], usual[two]) for one, two in _END_NAMES if one in usual and two in usual]
     if source is None and target is None and pairs:

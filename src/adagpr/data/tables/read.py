@@ -73,7 +73,7 @@ def from_tables(
         id: Column of the ids, by default one called ``id`` or ``node_id``, else the first that the edges refer to.
         source: Column where edges start, by default of a usual name, else the first.
         target: Column where edges end, by default of a usual name, else the second.
-        weight: Column of the weights, by default one called ``weight`` if there is one.
+        weight: Column of the weights, by default one called ``weight`` if there is one; an empty text for none.
         directed: Whether edges go one way.
         features: Columns to make features of, by default all but id, label and split.
         as_is: Whether numbers are taken as they stand, not scaled, and columns of anything else are left out.
@@ -185,9 +185,28 @@ def read_tables(
         + (f"; not used: {', '.join(unused)}." if unused else "."),
         made.said[0],
     )
-    name = _name(nodes)
-    graph = Graph(made.x, adj, y, names, _node_ids(ids), name, notes, recipe=made.recipe.to_plain())
-    return Tables(graph, split, made.recipe, num_unseen, (*chosen, *notes))
+    said = (*chosen, *notes)
+    columns = {
+        "id": key,
+        "source": ends.source,
+        "target": ends.target,
+        "weight": ends.weight or "",
+        "directed": directed,
+    }
+    kept = {"columns": columns, "features": made.recipe.to_plain()}
+    given: dict[str, Any] = {"id": id, "source": source, "target": target, "weight": weight, "features": features}
+    given |= {"directed": directed or None, "as_is": as_is or None, "split_column": split_column}
+    origin = _origin(nodes, edges, label, given)
+    graph = Graph(made.x, adj, y, names, _node_ids(ids), _name(nodes), said, origin, kept)
+    return Tables(graph, split, made.recipe, num_unseen, said)
+
+
+def _origin(nodes: Any, edges: Any, label: str | None, given: dict[str, Any]) -> dict[str, Any]:
+    """What `adagpr.load` needs to read the same files again; nothing where they are no files."""
+    if not all(isinstance(source, (str, os.PathLike)) for source in (nodes, edges)) or label is None:
+        return {}
+    options = {key: list(value) if key == "features" else value for key, value in given.items() if value is not None}
+    return {"name": "tables", "nodes": os.fspath(nodes), "edges": os.fspath(edges), "label": label, **options}
 
 
 def _targets(
