@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from adagpr.errors import InputError
+
 __all__ = ["predict"]
 
 
@@ -34,6 +36,10 @@ def predict(
     from adagpr.files import make_folder, write_atomically
     from adagpr.training.predicting import predict as predict_tables
 
+    if out.suffix.lower() != ".parquet":
+        raise InputError(f"The predictions are written as Parquet; {out} must end in .parquet.")
+    if (out.parent / "record.json").exists():
+        raise InputError(f"{out.parent} is the folder of a run; write {out} elsewhere.")
     table, said = predict_tables(run, nodes, edges, id=id_column, source=source, target=target, weight=weight)
     make_folder(out.parent)
     write_atomically(out, lambda path: pq.write_table(table, path))

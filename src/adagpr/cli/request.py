@@ -51,7 +51,9 @@ def read_request(path: Path | None, settings: list[str]) -> Request:
     for key, value in named.items():
         if value is not None and not isinstance(value, str):
             raise InputError(f"{path}: the name of the {key} must be a text, got {value!r}.")
-    sums: dict[str, str] = {key: str(data.pop(key)) for key in ("graph_sha256", "split_sha256") if key in data}
+    sums: dict[str, str] = {
+        key: str(data.pop(key)) for key in ("graph_sha256", "split_sha256", "recipe_sha256") if key in data
+    }
     options = {**model, **tables["training"]}
     for key, value in parse_settings(settings).items():
         if key == "data":

@@ -35,7 +35,10 @@ def train(
     ] = None,
     split: Annotated[
         str | None,
-        typer.Option(help="public, geom-gcn (all ten), geom-gcn/3, random, random/7. Default: the set's own."),
+        typer.Option(
+            help="public, geom-gcn (all ten), geom-gcn/3, random, random/7; of tables given, stratified, stratified/7. "
+            "Default: the set's own."
+        ),
     ] = None,
     seed: Annotated[list[int] | None, typer.Option(help="Seed; repeat it for several runs. Default: 0.")] = None,
     out: Annotated[
@@ -92,9 +95,14 @@ def train(
         "target": target,
     }
     named |= {"weight": weight, "split_column": split_column, "features": feature, "directed": directed, "as_is": as_is}
-    tables = {key: os.fspath(value) if isinstance(value, Path) else value for key, value in named.items() if value}
+    tables = {
+        key: os.fspath(value) if isinstance(value, Path) else value
+        for key, value in named.items()
+        if value or value == ""
+    }
     if tables:
-        dataset = _tables_name(dataset, tables)
+        stored = request.data if request.dataset == "tables" else {}
+        dataset = _tables_name(dataset, {**stored, **tables})
     options = {key: value for key, value in request.options.items() if key != "seed"}
     if device is not None:
         options["device"] = device
@@ -103,6 +111,9 @@ def train(
     graph, splits = load(
         dataset or request.dataset, split or request.split, data_root=data_root, **{**request.data, **tables}
     )
+    if tables and not as_json:
+        # What was found in a user's tables is said before anything is made of it.
+        typer.echo("\n".join(graph.notes) + "\n")
     twin_options = several.without_graph(model, options) if without_graph else {}
     resolved = [resolve(graph, item, model, {**options, "seed": number})[1] for item in splits for number in seeds]
     if dataset is None and split is None:

@@ -31,10 +31,6 @@ def show(
     data = runs[0].record["data"]
     several = f"{len(splits)} splits, the first {splits[0].name}"
     console.print(Text(graph.name, style="bold"), f": {_size(graph)}", sep="", markup=False)
-    # What was found in a user's tables is said before anything is made of it.
-    is_own = graph.origin.get("name") == "tables"
-    for note in graph.notes if is_own else ():
-        console.print(note, soft_wrap=True, markup=False)
     console.print(
         f"split {splits[0].name if len(splits) == 1 else several}: {data['num_train']} training, "
         f"{data['num_val']} validation, {data['num_test']} test nodes\n",
@@ -48,7 +44,7 @@ def show(
         mean = f", mean of {len(runs)} runs" if len(runs) > 1 else ""
         console.print(Text(f"How much of each hop each layer uses{mean}", style="bold"))
         console.print(_coefficients(torch.stack(coefficients).mean(0), console), "")
-    if graph.notes and not is_own:
+    if graph.notes and graph.origin.get("name") != "tables":
         console.print(f"Before you trust these numbers: adagpr data info {graph.name}\n", markup=False)
     console.print(f"run folder  {folder}\npage        {folder / 'report.html'}", soft_wrap=True, markup=False)
 

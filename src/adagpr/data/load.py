@@ -73,6 +73,8 @@ def load(
     text = os.fspath(name)
     if text == TABLES:
         _check_options(text, options)
+        if row_normalize is not None:
+            raise InputError("load: row_normalize is not for tables, whose recipe scales their columns.")
         return _tables(split, seed, fractions, options)
     own_file = text.endswith(".npz")
     dataset = None if own_file else row(text)

@@ -55,7 +55,7 @@ def graph_of(run: Run, graph: Graph | None, dataset: str | None, data_root: Path
 def _loaded(
     stored: dict[str, Any], split: str | None, dataset: str | None, data_root: Path | str | None
 ) -> tuple[Graph, list[Split]]:
-    known = ("name", "split", "graph_sha256", "split_sha256")
+    known = ("name", "split", "graph_sha256", "split_sha256", "recipe_sha256")
     options = {key: value for key, value in stored.items() if key not in known}
     try:
         return load(dataset or stored["name"], split, data_root=data_root, **options)

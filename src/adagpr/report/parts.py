@@ -239,6 +239,8 @@ def trust(subject: Subject) -> list[Chart]:
     found = calibration_of(subject)
     if found is None:
         return []
+    is_calibrated = "calibration" in subject.record
+    calibrated = " Validation nodes calibrated the probabilities." if is_calibrated else ""
     filled = [number for number, count in enumerate(found.counts) if count]
     sure = [round(100 * found.confidence[number], 2) for number in filled]
     reliability = lines(
@@ -253,7 +255,7 @@ def trust(subject: Subject) -> list[Chart]:
         dashed=["as it should be"],
         span=(0.0, 100.0),
         caption="Below the dashed line the model is surer than it should be, above it less sure. A dot is a group of "
-        "predictions, the larger the more; small ones say little. Validation nodes calibrated the probabilities.",
+        f"predictions, the larger the more; small ones say little.{calibrated}",
         sizes=("nodes", [found.counts[number] for number in filled]),
     )
     return [reliability, *_confusion(subject.first)]

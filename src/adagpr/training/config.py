@@ -183,13 +183,15 @@ def describe_data(graph: Graph, split: Split) -> dict[str, Any]:
     hasher = hashlib.sha256()
     for part in (split.train, split.val, split.test):
         hasher.update(f"{len(part)}:".encode() + part.numpy().tobytes())
-    return {
+    described = {
         "name": graph.name,
         **graph.origin,
         "split": split.name,
         "graph_sha256": graph.fingerprint,
         "split_sha256": hasher.hexdigest(),
     }
+    # Other tables can give the same numbers, such as one with a category renamed.
+    return described if graph.recipe is None else {**described, "recipe_sha256": digest(graph.recipe, 64)}
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any], prefix: str = "") -> list[str]:

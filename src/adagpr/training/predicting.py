@@ -41,6 +41,8 @@ def predict(run: Run | Path | str, nodes: Any, edges: Any, **columns: Any) -> tu
     run = run if isinstance(run, Run) else load_run(run)
     if run.recipe is None:
         raise InputError("predict: this run was not trained on tables, so that nothing says how to make its features.")
+    if not isinstance(run.recipe.get("columns"), Mapping) or "features" not in run.recipe:
+        raise InputError("predict: recipe.json of this run is of another version or damaged; train it again.")
     # Columns have the names that they had in training, whatever would be found in a table by itself.
     asked = {**run.recipe["columns"], **{key: value for key, value in columns.items() if value is not None}}
     names = run.record["data"]["class_names"]

@@ -136,7 +136,7 @@ def class_table(
     reasons = {
         "no neighbours": _is_isolated(graph),
         # Nearer to a guess among all classes than to certainty.
-        "low confidence": probabilities.max(1) < (1 + 1 / len(class_names)) / 2,
+        "low confidence": ~(probabilities.max(1) >= (1 + 1 / len(class_names)) / 2),
         **(doubts or {}),
     }
     said = np.full(graph.num_nodes, None, dtype=object)

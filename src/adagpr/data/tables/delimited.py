@@ -26,7 +26,9 @@ _RAGGED = re.compile(r"Row #(\d+): Expected \d+ columns, got (\d+)")
 _WORDS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "upright strokes"}
 
 
-def read_delimited(path: Path, name: str, delimiter: str, compression: str | None) -> list[tuple[str, Any]]:
+def read_delimited(
+    path: Path, name: str, delimiter: str, compression: str | None, may_be_empty: bool = False
+) -> list[tuple[str, Any]]:
     """The names of a text file's columns, each with its values as an array of texts.
 
     Args:
@@ -34,11 +36,16 @@ def read_delimited(path: Path, name: str, delimiter: str, compression: str | Non
         name: What to call it in errors.
         delimiter: What stands between two values of a row.
         compression: Arrow's name of the compression, if there is one.
+        may_be_empty: Whether a header without rows is a table too.
 
     Raises:
         InputError: The file is empty, has another delimiter, rows of another length, or is not UTF-8.
     """
-    header, num_lines = _header(path, name, delimiter, compression)
+    header, num_lines, has_rows = _header(path, name, delimiter, compression)
+    if not has_rows and not may_be_empty:
+        raise InputError(f"{name}: there is a header but no row below it.")
+    if not has_rows:
+        return [(column, pa.array([], pa.large_string())) for column in header]
     try:
         arrays = _texts(path, name, delimiter, compression, len(header), num_lines, pa.large_string())
     except InputError:
@@ -51,7 +58,7 @@ def read_delimited(path: Path, name: str, delimiter: str, compression: str | Non
     return list(zip(header, arrays, strict=True))
 
 
-def _header(path: Path, name: str, delimiter: str, compression: str | None) -> tuple[list[str], int]:
+def _header(path: Path, name: str, delimiter: str, compression: str | None) -> tuple[list[str], int, bool]:
     """The names of the columns, and how many lines they take with the empty ones above them."""
     with pa.input_stream(str(path), compression=compression) as stream:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
@@ -67,9 +74,7 @@ def _header(path: Path, name: str, delimiter: str, compression: str | None) -> t
     if names is None:
         raise InputError(f"{name}: the file is empty.")
     _check_names(names, name, delimiter)
-    if not has_rows:
-        raise InputError(f"{name}: there is a header but no row below it.")
-    return [column.strip() for column in names], num_lines
+    return [column.strip() for column in names], num_lines, has_rows
 
 
 def _check_names(names: list[str], name: str, delimiter: str) -> None:
@@ -131,7 +136,7 @@ def _not_utf8(arrays: list[Any], header: list[str], name: str) -> InputError:
             row = next(row for row, value in enumerate(values.to_pylist(), start=1) if not _is_text(value))
             found.append((row, column))
     row, column = min(found, default=(0, ""))
-    where = f", column '{column}', row {row}" if found else ""
+    where = f", column {quoted(column)}, row {row}" if found else ""
     return InputError(f"{name}{where}: the bytes are not UTF-8. Save the file as UTF-8.")
 
 

@@ -159,7 +159,7 @@ def read_tables(
     check_seed("read_tables", seed)
     if label is None and class_names is None:
         raise InputError("read_tables: label must name the column of the classes.")
-    sheet, links = read_sheet(nodes, "nodes"), read_sheet(edges, "edges")
+    sheet, links = read_sheet(nodes, "nodes"), read_sheet(edges, "edges", may_be_empty=class_names is not None)
     ends = edge_columns(links, source, target, weight)
     if label is not None:
         sheet.require(label)

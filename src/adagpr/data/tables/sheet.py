@@ -135,7 +135,7 @@ def _first_failing(values: Any) -> int | None:
     return low if high > low else None
 
 
-def read_sheet(source: Any, what: str) -> Sheet:
+def read_sheet(source: Any, what: str, may_be_empty: bool = False) -> Sheet:
     """Reads a table.
 
     Args:
@@ -143,6 +143,7 @@ def read_sheet(source: Any, what: str) -> Sheet:
             an Arrow table, a pandas or polars data frame, anything with ``__arrow_c_stream__`` or ``to_arrow``, or a
             dictionary of columns.
         what: What to call it in errors unless it is a file: ``nodes`` or ``edges``.
+        may_be_empty: Whether a header without rows is a table too.
 
     Raises:
         InputError: The file is missing, broken, empty or of an unknown kind; names the file and, where there is one,
@@ -158,7 +159,9 @@ def read_sheet(source: Any, what: str) -> Sheet:
     is_file = isinstance(source, (str, os.PathLike))
     name = os.fspath(source) if is_file else what
     try:
-        columns, is_text = _read_file(Path(source), str(name)) if is_file else (_from_object(source, what), False)
+        columns, is_text = (
+            _read_file(Path(source), str(name), may_be_empty) if is_file else (_from_object(source, what), False)
+        )
     except InputError:
         raise
     except FileNotFoundError as error:
@@ -168,10 +171,10 @@ def read_sheet(source: Any, what: str) -> Sheet:
         if is_file:
             raise InputError(f"{name}: the file is broken, cut short or of another kind ({reason}).") from error
         raise InputError(f"{what}: cannot be read as a table ({reason}).") from error
-    return _sheet(str(name), columns, is_text)
+    return _sheet(str(name), columns, is_text, may_be_empty)
 
 
-def _sheet(name: str, columns: Sequence[tuple[str, Any]], is_text: bool) -> Sheet:
+def _sheet(name: str, columns: Sequence[tuple[str, Any]], is_text: bool, may_be_empty: bool) -> Sheet:
     """Checks names and lengths."""
     named: dict[str, Any] = {}
     nameless = set()
@@ -189,13 +192,13 @@ def _sheet(name: str, columns: Sequence[tuple[str, Any]], is_text: bool) -> Shee
     if len(lengths) > 1:
         raise InputError(f"{name}: the columns have {min(lengths)} to {max(lengths)} rows; they must be equally long.")
     (num_rows,) = lengths
-    if num_rows == 0:
+    if num_rows == 0 and not may_be_empty:
         raise InputError(f"{name}: there are columns but no rows.")
     categorical = frozenset(column for column, values in named.items() if pa.types.is_dictionary(values.type))
     return Sheet(name, named, np.arange(1, num_rows + 1), is_text, frozenset(nameless), categorical)
 
 
-def _read_file(path: Path, name: str) -> tuple[list[tuple[str, Any]], bool]:
+def _read_file(path: Path, name: str, may_be_empty: bool) -> tuple[list[tuple[str, Any]], bool]:
     """The columns of a file, and whether they are texts whose type is still to be found."""
     compression = _COMPRESSIONS.get(path.suffix.lower())
     ending = (path.with_suffix("") if compression else path).suffix.lower()
@@ -211,7 +214,7 @@ def _read_file(path: Path, name: str) -> tuple[list[tuple[str, Any]], bool]:
     if path.stat().st_size == 0:
         raise InputError(f"{name}: the file is empty.")
     if ending in _DELIMITERS:
-        return read_delimited(path, name, _DELIMITERS[ending], compression), True
+        return read_delimited(path, name, _DELIMITERS[ending], compression, may_be_empty), True
     with pa.input_stream(str(path), compression=compression) if compression else pa.OSFile(str(path)) as stream:
         file = pa.BufferReader(stream.read()) if compression else stream
         table = pq.ParquetFile(file).read() if ending in _PARQUET else _read_arrow(file)
