@@ -129,7 +129,9 @@ def test_a_run_s_own_configuration_repeats_it(folder: Path, ended: Callable[...,
     assert (folder / "run" / "recipe.json").read_bytes() == (folder / "again" / "recipe.json").read_bytes()
 
 
-def test_a_table_that_has_changed_is_no_longer_that_of_the_run(folder: Path, ended: Callable[..., Ended]) -> None:
+def test_a_table_that_has_changed_is_no_longer_that_of_the_run(
+    folder: Path, ended: Callable[..., Ended], refused: Callable[..., str]
+) -> None:
     (folder / "nodes.csv").write_bytes(text_of(NODES, age=NODES["age"][::-1]))
     code, _, err = ended(folder, *TRAIN, "--out", "run")
     assert code == 2

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -113,7 +114,7 @@ def train(
     )
     if tables and not as_json:
         # What was found in a user's tables is said before anything is made of it.
-        typer.echo("\n".join(graph.notes) + "\n")
+        typer.echo("\n".join(_folded(graph.notes)) + "\n")
     twin_options = several.without_graph(model, options) if without_graph else {}
     resolved = [resolve(graph, item, model, {**options, "seed": number})[1] for item in splits for number in seeds]
     if dataset is None and split is None:
@@ -152,6 +153,17 @@ def train(
         from adagpr.cli.train_view import show
 
         show(graph, splits, runs, twins, folder)
+
+
+def _folded(notes: Sequence[str]) -> list[str]:
+    """Sentences that differ in names and numbers alone as one of them; all are in the record and on the page."""
+    alike: dict[str, list[str]] = {}
+    for note in notes:
+        alike.setdefault(re.sub(r"'[^']*'|\d+", "", note), []).append(note)
+    return [
+        own[0] if len(own) == 1 else f"{own[0]} So too {len(own) - 1} more columns; see report.html."
+        for own in alike.values()
+    ]
 
 
 def _tables_name(dataset: str | None, tables: dict[str, Any]) -> str:
