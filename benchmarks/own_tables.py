@@ -1,4 +1,4 @@
-"""Writes the tables of the largest example: 100,000 nodes, 1,000,000 edges, 50 columns of numbers, categories and texts.
+"""Writes the tables of the largest example: 100,000 nodes, 1,000,000 edges, 50 columns of numbers, kinds and texts.
 
 python benchmarks/own_tables.py FOLDER     # writes nodes.csv and edges.csv
 """
@@ -17,7 +17,7 @@ NUM_NUMBERS, NUM_CATEGORIES, NUM_TEXTS, NUM_WORDS = 25, 10, 13, 20_000
 
 
 def main(folder: Path) -> None:
-    """Classes show a little in every column, three edges of ten are drawn within a class, half of the labels are known."""
+    """Classes show a little in every column, three edges of ten are within a class, half of the labels are known."""
     rng = np.random.default_rng(0)
     folder.mkdir(parents=True, exist_ok=True)
     y = rng.integers(NUM_CLASSES, size=NUM_NODES)
