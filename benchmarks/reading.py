@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,9 @@ def page() -> str:
     """The page from the record and its words."""
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - Markdown
     words = (Path(__file__).parent / "reading.md").read_text(encoding="utf-8")
-    text: str = environment.from_string(words).render(**read_json(RECORD))
+    command = [sys.executable, str(Path(__file__).parent / "spectra.py"), "--table"]
+    spectra = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    text: str = environment.from_string(words).render(**read_json(RECORD), spectra=spectra)
     return text.rstrip("\n") + "\n"
 
 

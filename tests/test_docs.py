@@ -45,6 +45,7 @@ def test_the_readme_shows_what_the_demo_printed() -> None:
         ("paper_configs.py", "coefficients.md"),
         ("depth_figure.py", "models.md"),
         ("reading.py", "reading.md"),
+        ("spectra.py", "reading.md"),
     ],
 )
 def test_the_tables_of_the_docs_are_those_of_the_records(script: str, page: str) -> None:
