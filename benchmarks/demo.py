@@ -1,22 +1,26 @@
-"""What ``make demo`` prints, as text and as a picture, from a real run.
+"""What ``make demo`` prints, as text, and a picture of the page that it writes, from a real run.
 
-python benchmarks/demo.py            # writes results/demo.txt and docs/demo.svg
+python benchmarks/demo.py            # writes results/demo.txt and docs/report.png; needs Debian's chromium and playwright
 """
 
 from __future__ import annotations
 
 import io
-import re
 from pathlib import Path
+from shutil import which
 
+from PIL import Image
+from playwright.sync_api import sync_playwright
 from rich.console import Console
 
 from adagpr.cli.train_view import show
 from adagpr.data import load
-from adagpr.files import write_text
+from adagpr.files import write_atomically, write_text
+from adagpr.report import write_report
 from adagpr.training.several import fit_all, without_graph
 
 HERE = Path(__file__).parent.parent
+WIDTH, HEIGHT = 1000, 1130
 
 
 def main() -> None:
@@ -25,14 +29,25 @@ def main() -> None:
     out = Path("runs/demo")
     runs = fit_all(graph, splits, out=out)
     twins = fit_all(graph, splits, out=out / "without-graph", **without_graph("adagpr", {}))
-    console = Console(file=io.StringIO(), record=True, width=72, highlight=False, force_terminal=True)
+    console = Console(file=io.StringIO(), record=True, width=72, highlight=False)
     show(graph, splits, runs, twins, out, console)
-    picture = console.export_svg(title="make demo", clear=False)
-    # The picture must not reach for fonts on the network.
-    picture = re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)
     text = "\n".join(line.rstrip() for line in console.export_text().splitlines()) + "\n"
     write_text(HERE / "results" / "demo.txt", text)
-    write_text(HERE / "docs" / "demo.svg", picture)
+    page = write_report([out], out / "one.html", graph=graph, splits=splits)
+    write_atomically(HERE / "docs" / "report.png", lambda path: picture(page, path))
+    page.unlink()
+
+
+def picture(page: Path, path: Path) -> None:
+    """Draws the top of a page in a browser, in few colours."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=which("chromium"), chromium_sandbox=False)
+        tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        tab.goto(page.resolve().as_uri())
+        tab.wait_for_selector(".main-svg")
+        shot = tab.screenshot()
+        browser.close()
+    Image.open(io.BytesIO(shot)).convert("RGB").quantize(64).save(path, format="png", optimize=True)
 
 
 if __name__ == "__main__":
