@@ -1,6 +1,6 @@
 """What ``make demo`` prints, as text, and a picture of the page that it writes, from a real run.
 
-python benchmarks/demo.py            # writes results/demo.txt and docs/report.png; needs Debian's chromium and playwright
+python benchmarks/demo.py     # writes results/demo.txt and docs/report.png; needs Debian's chromium and playwright
 """
 
 from __future__ import annotations
