@@ -19,7 +19,6 @@ from scipy.stats import rankdata
 
 from adagpr.data import load
 from adagpr.files import read_json, write_json
-from adagpr.insight.bounds import num_neighbours
 from adagpr.ops.operator import normalise
 from adagpr.ops.spectrum import spectrum
 from adagpr.seeding import stream
@@ -33,7 +32,7 @@ MEASURES = ("max_degree", "mean_degree")
 def measured(name: str) -> dict[str, Any]:
     """Degrees and mean powers of the absolute eigenvalues of one set."""
     graph, _ = load(name)
-    degrees = num_neighbours(graph)
+    degrees = graph.num_neighbours
     found = spectrum(normalise(graph.adj, "symmetric", True), num_probes=32, generator=stream(0, "spectra"))
     powers = found.powers(HOPS[-1] + 1)
     return {

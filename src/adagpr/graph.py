@@ -116,6 +116,13 @@ class Graph:
         return bool(abs(self.adj - self.adj.T).nnz == 0)
 
     @cached_property
+    def num_neighbours(self) -> np.ndarray:
+        """How many nodes other than itself each node is linked with, in either direction."""
+        both = sp.csr_array(self.adj.maximum(self.adj.T))
+        counts: np.ndarray = np.diff(both.indptr) - (both.diagonal() != 0)
+        return counts
+
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over everything that a training run reads from the graph."""
         hasher = hashlib.sha256(json.dumps([self.x.shape[1], self.class_names]).encode())

@@ -19,7 +19,6 @@ import adagpr
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split, from_scipy
 from adagpr.insight import bounds
-from adagpr.insight.bounds import num_neighbours
 from adagpr.insight.theorem import Sizes, log_recursion, log_terms
 from adagpr.nn import AdaGPR
 from adagpr.training import Run
@@ -233,7 +232,7 @@ def test_a_directed_run_takes_the_symmetrised_spectrum_and_says_so(make_graph: C
 
 def test_a_neighbour_is_another_node_in_either_direction() -> None:
     graph = from_scipy(sp.csr_array([[1.0, 2.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]]), np.eye(3), [0, 1, 0])
-    assert num_neighbours(graph).tolist() == [2, 1, 1]
+    assert graph.num_neighbours.tolist() == [2, 1, 1]
 
 
 def test_what_a_run_breaks_is_said(run: Run) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adagpr.cli.options import DataRoot
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -31,9 +33,7 @@ def bounds(
     num_steps: Annotated[int, typer.Option(help="Lanczos steps of each.")] = 64,
     max_exact: Annotated[int, typer.Option(help="Nodes up to which the spectrum is exact.")] = 5_000,
     seed: Annotated[int, typer.Option(min=0, help="Chooses the random starts.")] = 0,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder of the data files. Default: $ADAGPR_DATA or a cache.")
-    ] = None,
+    data_root: DataRoot = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the bounds as JSON.")] = False,
 ) -> None:
     """Evaluate Theorem 1 and Corollary 1 of the paper at a run's weights and coefficients.

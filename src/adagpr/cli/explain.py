@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adagpr.cli.options import DataRoot, MovedFile
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -23,10 +25,8 @@ def explain(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run of adagpr or gcnii.")],
     node: Annotated[str | None, typer.Option(metavar="ID", help="Take this node's prediction apart.")] = None,
     out: Annotated[Path | None, typer.Option(help="Also write the tables into this folder, as Parquet files.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="The run's .npz file, where it has moved since.")] = None,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder of the data files. Default: $ADAGPR_DATA or a cache.")
-    ] = None,
+    dataset: MovedFile = None,
+    data_root: DataRoot = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Explain a run: which hops its layers use, what the graph is worth, and for one node why.

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from adagpr.cli.options import DataRoot, MovedFile
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -24,10 +26,8 @@ def export(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="The file. Default: exported.* in the run.")
     ] = None,
-    dataset: Annotated[str | None, typer.Option(help="The run's .npz file, where it has moved since.")] = None,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder of the data files. Default: $ADAGPR_DATA or a cache.")
-    ] = None,
+    dataset: MovedFile = None,
+    data_root: DataRoot = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Export a run: hops and layers that are not used are left out, and you see how much that saved.

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from adagpr.cli.options import DataRoot
+
 __all__ = ["plot"]
 
 
@@ -20,9 +22,7 @@ def plot(
             help="coefficients, evolution, training, worth, filter, smoothing, trust, bound; repeatable. Default: all."
         ),
     ] = None,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder of the data files. Default: $ADAGPR_DATA or a cache.")
-    ] = None,
+    data_root: DataRoot = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the files as JSON.")] = False,
 ) -> None:
     """Draw the pictures of a run as PDF, PNG and SVG.

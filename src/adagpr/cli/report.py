@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from adagpr.cli.options import DataRoot
+
 __all__ = ["report"]
 
 
@@ -19,9 +21,7 @@ def report(
     name: Annotated[
         list[str] | None, typer.Option(help="What to call each folder, once for each. Default: data set and model.")
     ] = None,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder of the data files. Default: $ADAGPR_DATA or a cache.")
-    ] = None,
+    data_root: DataRoot = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the file and its size as JSON.")] = False,
 ) -> None:
     """Write a page of a run that opens anywhere: coefficients, training, what the graph is worth, bounds.

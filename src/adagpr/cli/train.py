@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from adagpr.cli.options import DataRoot
 from adagpr.cli.request import Request, read_request
 from adagpr.errors import InputError
 
@@ -50,9 +51,7 @@ def train(
         bool,
         typer.Option("--without-graph", help="Train once more with every layer at hop 0, to see what the graph adds."),
     ] = False,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder of the data files. Default: $ADAGPR_DATA or a cache.")
-    ] = None,
+    data_root: DataRoot = None,
     nodes: Annotated[
         Path | None, typer.Option(help="Your own graph: a table of nodes (CSV, TSV, Parquet or Feather).")
     ] = None,

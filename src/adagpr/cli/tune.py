@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from adagpr.cli.options import DataRoot
 from adagpr.cli.request import read_request
 from adagpr.errors import InputError
 
@@ -52,9 +53,7 @@ def tune(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the search and of every training.")] = 0,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder of the data files. Default: $ADAGPR_DATA or a cache.")
-    ] = None,
+    data_root: DataRoot = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
 ) -> None:
     """Search the configuration with the lowest validation loss; the test nodes are asked once, afterwards.

@@ -21,7 +21,7 @@ from adagpr.files import read_json
 from adagpr.statistics import bootstrap_interval, interval, paired_test
 from adagpr.training.config import config_digest
 
-__all__ = ["LEVEL", "MEASURES", "Comparison", "Pair", "compare"]
+__all__ = ["LEVEL", "MEASURES", "Comparison", "Pair", "compare", "folders_of_runs", "settings_of"]
 
 LEVEL = 0.05
 
@@ -168,12 +168,24 @@ def _name(path: Path) -> str:
     return path.resolve().name.removesuffix(".json")
 
 
+def folders_of_runs(path: Path) -> list[Path]:
+    """The folders of the complete runs that a folder holds: itself, or those one below, split 10 after split 9."""
+    if (path / "record.json").exists():
+        return [path]
+    return sorted((file.parent for file in path.glob("*/record.json")), key=lambda item: (len(item.name), item.name))
+
+
+def settings_of(record: dict[str, Any]) -> str:
+    """A hash of what the runs of one model share: all of its configuration but the data and the seed."""
+    config = record["config"]
+    return config_digest({**config, "data": {}, "training": {**config["training"], "seed": 0}})
+
+
 def _read(path: Path, measure: str) -> list[_Measured]:
     """The runs of one model, from a run's folder, a folder of runs or a record of the catalogue."""
     if not path.exists():
         raise InputError(f"There is no folder or file {path}.")
-    own = path / "record.json"
-    files = [path] if path.is_file() else [own] if own.exists() else sorted(path.glob("*/record.json"))
+    files = [path] if path.is_file() else [folder / "record.json" for folder in folders_of_runs(path)]
     runs: list[_Measured] = []
     for file in files:
         record = read_json(file)
@@ -198,7 +210,7 @@ def _of_run(record: dict[str, Any], measure: str) -> _Measured:
         value=float(record["result"][measure]),
         num_nodes=data[MEASURES[measure]],
         data_sums=(config["data"]["graph_sha256"], config["data"]["split_sha256"]),
-        settings=config_digest({**config, "data": {}, "training": {**config["training"], "seed": 0}}),
+        settings=settings_of(record),
     )
 
 

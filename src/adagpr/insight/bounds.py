@@ -31,7 +31,7 @@ from adagpr.ops.spectrum import MAX_EXACT, NUM_PROBES, NUM_STEPS, Estimate, Spec
 from adagpr.seeding import stream
 from adagpr.training import Run, load_run
 
-__all__ = ["Bounds", "bounds", "num_neighbours"]
+__all__ = ["Bounds", "bounds"]
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def bounds(
         generator=stream(seed, "spectrum"),
     )
     sizes = _sizes(run, model, graph)
-    max_degree = int(num_neighbours(graph).max())
+    max_degree = int(graph.num_neighbours.max())
     coeffs = [tuple(row.detach().double().tolist()) for row in model.layer_coeffs()]
     layers = layer_bounds(coeffs, sizes, found, max_degree)
     depth = len(coeffs)
@@ -148,13 +148,6 @@ def bounds(
         assumptions=tuple(_assumptions(run, model, graph, sizes, coeffs)),
         remarks=tuple(_remarks(found, num_probes, num_steps)),
     )
-
-
-def num_neighbours(graph: Graph) -> np.ndarray:
-    """How many nodes other than itself each node is linked with, in either direction."""
-    both = sp.csr_array(graph.adj.maximum(graph.adj.T))
-    counts: np.ndarray = np.diff(both.indptr) - (both.diagonal() != 0)
-    return counts
 
 
 def _sizes(run: Run, model: AdaGPR, graph: Graph) -> Sizes:

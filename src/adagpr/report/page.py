@@ -14,7 +14,7 @@ from adagpr.experiments.comparison import Comparison, compare
 from adagpr.files import make_folder, to_toml, write_atomically, write_text
 from adagpr.graph import Graph, Split
 from adagpr.report.charts import Chart
-from adagpr.report.parts import PARTS, calibration_of
+from adagpr.report.parts import PARTS
 from adagpr.report.subject import Subject, read_subject
 from adagpr.report.words import headline, paired_sentence, sentences
 from adagpr.web.page import drawn, render
@@ -77,7 +77,6 @@ def page(subjects: Sequence[Subject], histories: Sequence[str | None] | None = N
         subjects=subjects,
         headlines=[headline(subject) for subject in subjects],
         sentences=[sentences(subject) for subject in subjects],
-        calibrations=[calibration_of(subject) for subject in subjects],
         comparisons=_comparisons(subjects),
         parts=drawings,
         notes=_notes(subjects),

@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from adagpr.metrics import Calibration, calibration
 from adagpr.report.charts import Chart, bars, heat_map, lines, ramp
 from adagpr.report.subject import Subject
-from adagpr.training import Run
 from adagpr.training.run import coefficient_column
 
-__all__ = ["PARTS", "calibration_of", "evolution", "thinned"]
+__all__ = ["PARTS", "evolution", "thinned"]
 
 # So many numbers of the coefficients over training stand in the page, and so many points of a curve.
 _MOST_NUMBERS = 120_000
@@ -216,27 +214,9 @@ def worth(subject: Subject) -> list[Chart]:
     return charts
 
 
-def _tested(run: Run) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities and classes of the labelled test nodes."""
-    names = [str(name) for name in run.record["data"]["class_names"]]
-    places = {name: number for number, name in enumerate(names)}
-    tested = [part == "test" for part in run.predictions["part"].to_pylist()]
-    chosen = run.predictions.filter(np.array(tested))
-    chosen = chosen.filter(chosen["label"].is_valid())
-    labels = np.array([places[label] for label in chosen["label"].to_pylist()], dtype=np.int64)
-    probabilities = np.column_stack([chosen[f"p_{name}"].to_numpy() for name in names])
-    return probabilities, labels
-
-
-def calibration_of(subject: Subject) -> Calibration | None:
-    """How well the first run knows how sure it can be of its test nodes; none without a labelled one."""
-    probabilities, labels = _tested(subject.first)
-    return calibration(probabilities, labels) if len(labels) else None
-
-
 def trust(subject: Subject) -> list[Chart]:
     """How sure predictions are beside how often they are right, and which classes are taken for which."""
-    found = calibration_of(subject)
+    found = subject.calibration
     if found is None:
         return []
     is_calibrated = "calibration" in subject.record
@@ -258,12 +238,12 @@ def trust(subject: Subject) -> list[Chart]:
         f"predictions, the larger the more; small ones say little.{calibrated}",
         sizes=("nodes", [found.counts[number] for number in filled]),
     )
-    return [reliability, *_confusion(subject.first)]
+    return [reliability, *_confusion(subject)]
 
 
-def _confusion(run: Run) -> list[Chart]:
-    probabilities, labels = _tested(run)
-    names = [str(name) for name in run.record["data"]["class_names"]]
+def _confusion(subject: Subject) -> list[Chart]:
+    probabilities, labels = subject.tested
+    names = [str(name) for name in subject.record["data"]["class_names"]]
     counts = np.zeros((len(names), len(names)), dtype=np.int64)
     np.add.at(counts, (labels, probabilities.argmax(1)), 1)
     if len(names) <= _MOST_CLASSES:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from adagpr.errors import InputError
+from adagpr.experiments.comparison import folders_of_runs, settings_of
 from adagpr.graph import Graph, Split
 from adagpr.insight import Bounds, Explanation, bounds, explain
+from adagpr.insight.source import data_of
+from adagpr.metrics import Calibration, calibration
+from adagpr.nn import AdaGPR
 from adagpr.statistics import interval, share_interval
 from adagpr.training import Run, load_run
-from adagpr.training.config import config_digest
 
 __all__ = ["Subject", "read_subject"]
 
@@ -63,6 +68,21 @@ class Subject:
             low, high = share_interval(round(shares[0] * num_nodes), num_nodes)
         return 100 * fmean(shares), 100 * max(low, 0.0), 100 * min(high, 1.0)
 
+    @cached_property
+    def tested(self) -> tuple[np.ndarray, np.ndarray]:
+        """Probabilities and classes of the first run's labelled test nodes."""
+        names = [str(name) for name in self.record["data"]["class_names"]]
+        places = {name: number for number, name in enumerate(names)}
+        said = self.first.predictions
+        chosen = said.filter(pc.and_(pc.equal(said["part"], "test"), pc.is_valid(said["label"])))
+        labels = np.array([places[label] for label in chosen["label"].to_pylist()], dtype=np.int64)
+        return np.column_stack([chosen[f"p_{name}"].to_numpy() for name in names]), labels
+
+    @cached_property
+    def calibration(self) -> Calibration | None:
+        """How well the first run knows how sure it can be of its test nodes; none without a labelled one."""
+        return calibration(*self.tested) if len(self.tested[1]) else None
+
     @property
     def mean_coefficients(self) -> list[list[float]] | None:
         """The coefficients, ``[layers][hops]``, as a mean over the runs; none where the model has none."""
@@ -95,39 +115,27 @@ def read_subject(
     folder = Path(folder)
     if not folder.exists():
         raise InputError(f"There is no folder {folder}.")
-    own = folder / "record.json"
-    folders = [folder] if own.exists() else sorted((path.parent for path in folder.glob("*/record.json")), key=_order)
+    folders = folders_of_runs(folder)
     if not folders:
         raise InputError(f"{folder} holds no complete run: no record.json is in it or one folder below.")
     runs = tuple(load_run(each) for each in folders)
-    kinds = {_settings(run.record) for run in runs}
+    kinds = {(run.record["data"]["name"], settings_of(run.record)) for run in runs}
     if len(kinds) > 1:
         raise InputError(f"{folder} holds runs of more than one model or setting. Name the folder of one of them.")
     record = runs[0].record
     split = next((each for each in splits if each.name == record["data"]["split"]), None)
-    given = {"graph": graph, "split": split} if split is not None else {}
     left_out: list[str] = []
     explanation = found = None
     try:
-        explanation = explain(runs[0], data_root=data_root, **given)  # type: ignore[arg-type]
+        if split is None and isinstance(runs[0].model, AdaGPR):
+            graph, split = data_of(runs[0], None, None, None, data_root)
+        explanation = explain(runs[0], graph=graph if split is not None else None, split=split)
     except InputError as error:
         left_out.append(f"What the model does with its graph is left out. {error}")
     if explanation is not None:
         try:
-            found = bounds(runs[0], graph=graph, max_exact=_MOST_EXACT, data_root=data_root)
+            found = bounds(runs[0], graph=graph, max_exact=_MOST_EXACT)
         except InputError as error:
             left_out.append(f"The bounds are left out. {error}")
     title = name or f"{record['data']['name']}, {record['config']['model']['name']}"
     return Subject(title, folder, runs, explanation, found, tuple(left_out))
-
-
-def _settings(record: dict[str, Any]) -> str:
-    """A hash of all that runs of one subject share: everything but the split and the seed."""
-    config = record["config"]
-    training = {**config["training"], "seed": 0}
-    return config_digest({**config, "data": {"name": record["data"]["name"]}, "training": training})
-
-
-def _order(folder: Path) -> tuple[int, str]:
-    """Such that split 10 comes after split 9."""
-    return len(folder.name), folder.name

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -134,7 +133,7 @@ def class_table(
     probabilities = (logits.double() / temperature).softmax(-1).numpy()
     chosen = probabilities.argmax(1)
     reasons = {
-        "no neighbours": _is_isolated(graph),
+        "no neighbours": graph.num_neighbours == 0,
         # Nearer to a guess among all classes than to certainty.
         "low confidence": ~(probabilities.max(1) >= (1 + 1 / len(class_names)) / 2),
         **(doubts or {}),
@@ -148,15 +147,6 @@ def class_table(
     }
     columns |= {f"p_{name}": probabilities[:, i].astype(np.float32) for i, name in enumerate(class_names)}
     return pa.table({**columns, "doubt": pa.array(said.tolist(), pa.string())})
-
-
-def _is_isolated(graph: Graph) -> np.ndarray:
-    """Whether a node has no edge with another one, in either direction."""
-    links = sp.coo_array(graph.adj)
-    others = (links.row != links.col) & (links.data != 0)
-    degree = np.bincount(links.row[others], minlength=graph.num_nodes)
-    isolated: np.ndarray = degree + np.bincount(links.col[others], minlength=graph.num_nodes) == 0
-    return isolated
 
 
 def save_run(run: Run, folder: Path) -> None:

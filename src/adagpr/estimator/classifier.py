@@ -15,11 +15,9 @@ node with the features and the neighbours of another, which nobody reads, so tha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from copy import deepcopy
-from itertools import pairwise
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,21 +26,20 @@ from pydantic import BaseModel, Field
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.neighbors import NearestNeighbors
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
-from torch import Tensor
 
 from adagpr.arguments import Count, Finite, check
 from adagpr.errors import InputError
+from adagpr.estimator.labels import by_node, hold_out, is_known, seed_of
+from adagpr.estimator.rows import FLOATS, Rows, attached, keys, like, one_a_row, points, read_adjacency, stack
 from adagpr.graph import Graph, Split, compact_features
 from adagpr.ops import Direction, features, operator
-from adagpr.seeding import stream
 from adagpr.training import Run, fit
 
 __all__ = ["AdaGPRClassifier"]
 
-_FLOATS = [np.float64, np.float32]
 _PASSED_ON = (
     "num_layers",
     "hidden_channels",
@@ -57,8 +54,6 @@ _PASSED_ON = (
     "patience",
     "num_threads",
 )
-
-Rows: TypeAlias = Tensor | sp.csr_array
 
 
 class _Own(BaseModel):
@@ -187,8 +182,8 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         own = {name: getattr(self, name) for name in _Own.model_fields}
         settings = check("AdaGPRClassifier", _Own, own)
-        x, labels = validate_data(self, X, y, accept_sparse="csr", dtype=_FLOATS)
-        known = _is_known(labels, self.unlabelled)
+        x, labels = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS)
+        known = is_known(labels, self.unlabelled)
         check_classification_targets(labels[known])
         self.classes_, codes = np.unique(labels[known], return_inverse=True)
         if len(self.classes_) < 2:
@@ -199,7 +194,7 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # What is read is settled here, so that nodes that come later can read without being read.
         self._adj = sp.csr_array(adj.maximum(adj.T)) if settings.direction == "symmetric" else adj
         nodes = np.arange(x.shape[0]) if self.graph is None else self._positions(x)
-        self.run_ = self._train(_by_node(nodes[known], codes, adj.shape[0]), settings.validation_fraction)
+        self.run_ = self._train(by_node(nodes[known], codes, adj.shape[0]), settings.validation_fraction)
         self.coefficients_ = np.asarray(self.run_.coefficients)
         self.n_iter_ = int(self.run_.record["result"]["num_epochs"])
         self._fitted = self._forward(self._x, self._adj)
@@ -224,16 +219,16 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             InputError: Something does not fit.
         """
         check_is_fitted(self, "run_")
-        x = validate_data(self, X, accept_sparse="csr", dtype=_FLOATS, reset=False)
+        x = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
         if self.graph is not None:
             if adjacency is not None:
                 raise InputError("AdaGPRClassifier: the graph is in the constructor; adjacency must be left out.")
             return np.take(self._fitted, self._positions(x), axis=0)
         compact = compact_features(x)
         if adjacency is not None:
-            adj = _adjacency(adjacency, x.shape[0])
+            adj = read_adjacency(adjacency, x.shape[0])
             adj = sp.csr_array(adj.maximum(adj.T)) if self.direction == "symmetric" else adj
-            return self._forward(_like(self._x, compact), adj)
+            return self._forward(like(self._x, compact), adj)
         return self._joined(compact) if self._is_joined else self._same(compact)
 
     def predict(self, X: Any, adjacency: Any = None) -> np.ndarray:  # noqa: N803
@@ -246,7 +241,7 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Accuracy of `predict` on the rows that have a label."""
         predicted = self.predict(X, adjacency)
         labels = column_or_1d(y)
-        known = _is_known(labels, self.unlabelled)
+        known = is_known(labels, self.unlabelled)
         if not known.any():
             raise InputError("AdaGPRClassifier: no row has a label, so there is nothing to score.")
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
@@ -256,7 +251,7 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Features and edges of all nodes."""
         if self.graph is None:
             compact = compact_features(x)
-            return compact, self._nearest(compact) if adjacency is None else _adjacency(adjacency, compact.shape[0])
+            return compact, self._nearest(compact) if adjacency is None else read_adjacency(adjacency, compact.shape[0])
         if adjacency is not None:
             raise InputError("AdaGPRClassifier: the graph is in the constructor; adjacency must be left out.")
         if isinstance(self.graph, Graph):
@@ -266,8 +261,8 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "AdaGPRClassifier: graph must be a Graph, or a pair of an adjacency matrix and the features of all "
                 f"nodes, got {type(self.graph).__name__}."
             )
-        compact = compact_features(check_array(self.graph[1], accept_sparse="csr", dtype=_FLOATS))
-        return compact, _adjacency(self.graph[0], compact.shape[0])
+        compact = compact_features(check_array(self.graph[1], accept_sparse="csr", dtype=FLOATS))
+        return compact, read_adjacency(self.graph[0], compact.shape[0])
 
     def _positions(self, x: Any) -> np.ndarray:
         """The nodes that the rows name."""
@@ -286,18 +281,18 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(x[:, 0].astype(np.int64))
 
     def _train(self, codes: np.ndarray, fraction: float) -> Run:
-        seed = _seed(self.random_state)
-        train, val = _hold_out(codes, fraction, seed)
+        seed = seed_of(self.random_state)
+        train, val = hold_out(codes, fraction, seed)
         # One twin is the test part; where nothing could be held out, twins of the training nodes choose the epoch.
         twins = np.append(val[:0] if len(val) else train, train[0])
         copies = len(codes) + np.arange(len(twins))
         chosen_on = val if len(val) else copies[:-1]
         split = Split(torch.from_numpy(train), torch.from_numpy(chosen_on), torch.from_numpy(copies[-1:]))
         loops = self._adj.diagonal()[twins]
-        reads = sp.csr_array(self._adj[twins] - _one_a_row(loops, twins, len(codes)))
+        reads = sp.csr_array(self._adj[twins] - one_a_row(loops, twins, len(codes)))
         graph = Graph(
-            _stack(self._x, self._x[twins]),
-            _attached(self._adj, reads, loops),
+            stack(self._x, self._x[twins]),
+            attached(self._adj, reads, loops),
             torch.from_numpy(np.append(codes, codes[twins])),
             tuple(str(item) for item in self.classes_),
         )
@@ -310,32 +305,32 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Each row joined to its nearest ones, both ways."""
         num_nodes = x.shape[0]
         count = min(self.n_neighbors, num_nodes - 1)
-        targets = NearestNeighbors(n_neighbors=count).fit(_points(x)).kneighbors(return_distance=False)
-        links = _one_a_row(np.ones(targets.size), targets.ravel(), num_nodes, count)
+        targets = NearestNeighbors(n_neighbors=count).fit(points(x)).kneighbors(return_distance=False)
+        links = one_a_row(np.ones(targets.size), targets.ravel(), num_nodes, count)
         return sp.csr_array(links.maximum(links.T))
 
     def _joined(self, x: Rows) -> np.ndarray:
         """Probabilities where fitted rows are nodes and others are joined to the nearest of them."""
         first: dict[bytes, int] = {}
-        for place, key in enumerate(_keys(self._x)):
+        for place, key in enumerate(keys(self._x)):
             first.setdefault(key, place)
-        nodes = np.array([first.get(key, -1) for key in _keys(x)])
+        nodes = np.array([first.get(key, -1) for key in keys(x)])
         result: np.ndarray = self._fitted[nodes]
         new = np.flatnonzero(nodes < 0)
         if len(new):
             num_nodes = self._x.shape[0]
-            points = _like(self._x, x[new])
+            rows = like(self._x, x[new])
             count = min(self.n_neighbors, num_nodes)
-            search = NearestNeighbors(n_neighbors=count).fit(_points(self._x))
-            targets = search.kneighbors(_points(points), return_distance=False)
-            reads = _one_a_row(np.ones(targets.size), targets.ravel(), num_nodes, count)
-            adj = _attached(self._adj, reads, np.zeros(len(new)))
-            result[new] = self._forward(_stack(self._x, points), adj)[num_nodes:]
+            search = NearestNeighbors(n_neighbors=count).fit(points(self._x))
+            targets = search.kneighbors(points(rows), return_distance=False)
+            reads = one_a_row(np.ones(targets.size), targets.ravel(), num_nodes, count)
+            adj = attached(self._adj, reads, np.zeros(len(new)))
+            result[new] = self._forward(stack(self._x, rows), adj)[num_nodes:]
         return result
 
     def _same(self, x: Rows) -> np.ndarray:
         """Probabilities of the fitted nodes, if ``x`` is what was fitted."""
-        if _keys(x) != _keys(self._x):
+        if keys(x) != keys(self._x):
             raise InputError(
                 "AdaGPRClassifier: fit was given an adjacency, and these rows are not the fitted ones: give their "
                 "adjacency too, or give the whole graph to the constructor and name nodes by their positions."
@@ -351,90 +346,3 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with torch.inference_mode():
             logits = model(features(graph.x, torch.float64), structure)
             return np.asarray((logits / self._temperature).softmax(-1).numpy())
-
-
-def _is_known(labels: np.ndarray, unlabelled: Any) -> np.ndarray:
-    if unlabelled is None:
-        return np.ones(len(labels), dtype=bool)
-    return np.array([bool(item != unlabelled) for item in labels.tolist()], dtype=bool)
-
-
-def _seed(random_state: Any) -> int:
-    if not isinstance(random_state, (int, np.integer)):
-        return int(check_random_state(random_state).randint(2**31 - 1))
-    if random_state < 0:
-        raise InputError(f"AdaGPRClassifier: random_state must be 0 or more, got {random_state}.")
-    return int(random_state)
-
-
-def _by_node(nodes: np.ndarray, codes: np.ndarray, num_nodes: int) -> np.ndarray:
-    """The label of each node from those of the rows, -1 where there is none."""
-    result = np.full(num_nodes, -1, dtype=np.int64)
-    result[nodes] = codes
-    wrong = nodes[result[nodes] != codes]
-    if len(wrong):
-        raise InputError(f"AdaGPRClassifier: node {wrong[0]} is there twice, with different labels.")
-    return result
-
-
-def _hold_out(codes: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The labelled nodes that train, and those that choose the epoch."""
-    generator = stream(seed, "estimator validation")
-    held = np.zeros(len(codes), dtype=bool)
-    for code in range(codes.max() + 1):
-        members = generator.permutation(np.flatnonzero(codes == code))
-        count = len(members)
-        size = 0 if count < 3 else min(max(1, math.floor(fraction * count + 0.5)), count - 1)
-        held[members[:size]] = True
-    return np.flatnonzero((codes >= 0) & ~held), np.flatnonzero(held)
-
-
-def _adjacency(given: Any, num_nodes: int) -> sp.csr_array:
-    adj = sp.csr_array(check_array(given, accept_sparse="csr", dtype=_FLOATS, input_name="adjacency"))
-    if adj.shape != (num_nodes, num_nodes):
-        raise InputError(
-            f"AdaGPRClassifier: adjacency must be {num_nodes} x {num_nodes} for as many nodes, got "
-            f"{adj.shape[0]} x {adj.shape[1]}. To cross-validate, give the whole graph to the constructor."
-        )
-    adj = adj.copy()
-    adj.sum_duplicates()
-    adj.eliminate_zeros()
-    return adj
-
-
-def _one_a_row(values: np.ndarray, columns: np.ndarray, num_columns: int, count: int = 1) -> sp.csr_array:
-    """A matrix with ``count`` entries in each row, row after row."""
-    starts = np.arange(0, len(values) + 1, count)
-    return sp.csr_array((values, columns, starts), shape=(len(starts) - 1, num_columns))
-
-
-def _attached(adj: sp.csr_array, reads: sp.csr_array, loops: np.ndarray) -> sp.csr_array:
-    """``adj`` with further nodes that read nodes of it, and themselves by ``loops``, and that none of it reads."""
-    none = sp.csr_array((adj.shape[0], len(loops)))
-    result = sp.csr_array(sp.block_array([[adj, none], [reads, sp.diags_array(loops)]], format="csr"))
-    result.eliminate_zeros()
-    return result
-
-
-def _like(model: Rows, x: Rows) -> Rows:
-    """Features in the form of others: sparse or dense."""
-    if isinstance(model, sp.csr_array):
-        return x if isinstance(x, sp.csr_array) else sp.csr_array(x.numpy())
-    return torch.from_numpy(x.toarray()) if isinstance(x, sp.csr_array) else x
-
-
-def _stack(x: Rows, below: Rows) -> Rows:
-    return sp.csr_array(sp.vstack([x, below])) if isinstance(x, sp.csr_array) else torch.cat([x, below])
-
-
-def _points(x: Rows) -> Any:
-    return x if isinstance(x, sp.csr_array) else x.numpy()
-
-
-def _keys(x: Rows) -> list[bytes]:
-    """For each row a text of its values, the same for sparse and dense features."""
-    rows = sp.csr_array(_points(x))
-    rows.sort_indices()
-    cuts = rows.indptr
-    columns = rows.indices.astype(np.int64)
-    return [columns[start:end].tobytes() + rows.data[start:end].tobytes() for start, end in pairwise(cuts)]
