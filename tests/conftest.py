@@ -31,6 +31,10 @@ NEEDS = {
         find_spec("playwright") is not None and which("chromium") is not None,
         "a browser (Debian's chromium) and playwright",
     ),
+    "namespaces": (
+        sys.platform == "linux" and os.geteuid() == 0 and which("ip") is not None,
+        "network namespaces (Debian's iproute2, and root on Linux)",
+    ),
     "tiny_disk": (sys.platform == "linux" and os.geteuid() == 0, "mounting a small disk (needs root on Linux)"),
 }
 

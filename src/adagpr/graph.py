@@ -166,6 +166,14 @@ class Split:
             if len(getattr(self, part)) == 0:
                 raise InputError(f"Split {self.name}: there are no {part} nodes.")
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over the positions of all three parts."""
+        hasher = hashlib.sha256()
+        for part in (self.train, self.val, self.test):
+            hasher.update(f"{len(part)}:".encode() + part.numpy().tobytes())
+        return hasher.hexdigest()
+
     def check(self, graph: Graph) -> None:
         """Raises an `InputError` unless the split fits ``graph`` and leaves something to learn."""
         for part in PARTS:

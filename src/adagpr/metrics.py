@@ -12,7 +12,7 @@ from torch import Tensor
 
 from adagpr.errors import InputError
 
-__all__ = ["Calibration", "accuracy", "calibration", "macro_f1", "temperature"]
+__all__ = ["Calibration", "accuracy", "calibration", "class_counts", "macro_f1", "macro_f1_of_counts", "temperature"]
 
 _COLDEST, _HOTTEST = 0.05, 20.0
 
@@ -24,11 +24,20 @@ def accuracy(logits: Tensor, y: Tensor) -> float:
 
 def macro_f1(logits: Tensor, y: Tensor) -> float:
     """The mean over the classes of ``y`` of the harmonic mean of precision and recall: rare classes count as much."""
+    return macro_f1_of_counts(class_counts(logits, y))
+
+
+def class_counts(logits: Tensor, y: Tensor) -> np.ndarray:
+    """For each class how often it is right, how often it is predicted and how often it occurs, one row each."""
     predicted, num_classes = logits.argmax(-1), logits.shape[-1]
-    right = np.bincount(y[predicted == y].numpy(), minlength=num_classes)
-    both = np.bincount(predicted.numpy(), minlength=num_classes) + np.bincount(y.numpy(), minlength=num_classes)
-    present = np.bincount(y.numpy(), minlength=num_classes) > 0
-    return float((2 * right[present] / both[present]).mean())
+    found = (y[predicted == y], predicted, y)
+    return np.stack([np.bincount(item.numpy(), minlength=num_classes) for item in found])
+
+
+def macro_f1_of_counts(counts: np.ndarray) -> float:
+    """What `macro_f1` is where `class_counts` are ``counts``, which may be added up over sets of nodes."""
+    right, predicted, present = counts[:, counts[2] > 0]
+    return float((2 * right / (predicted + present)).mean())
 
 
 @dataclass(frozen=True)

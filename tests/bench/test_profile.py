@@ -31,7 +31,8 @@ def prepare(is_sparse: bool) -> tuple[State, Inputs]:
     model.seed(0)
     x = features(sp.csr_array(graph.x.numpy()) if is_sparse else graph.x)
     structure = model.prepare(graph, operator(graph))
-    return State(model, TrainingConfig()), Inputs(x, structure, graph.y, random_split(graph.y))
+    split = random_split(graph.y)
+    return State(model, TrainingConfig()), Inputs(x, structure, graph.y, split.train, split.val)
 
 
 @pytest.fixture(scope="module")

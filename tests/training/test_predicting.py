@@ -281,5 +281,7 @@ def test_a_table_with_a_renamed_category_is_that_of_another_run(tmp_path: Path) 
 
 def test_a_prediction_that_is_no_number_is_doubted(run: Run) -> None:
     graph = from_tables(nodes_table(), edges_table(), "kind", **COLUMNS)
-    table = class_table(graph, torch.full((NUM_NODES, 3), torch.nan), graph.class_names, run.temperature)
+    table = class_table(
+        pa.array(graph.node_ids.tolist()), torch.full((NUM_NODES, 3), torch.nan), graph.class_names, run.temperature, {}
+    )
     assert all("low confidence" in (doubt or "") for doubt in table["doubt"].to_pylist())

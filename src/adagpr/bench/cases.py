@@ -111,7 +111,7 @@ def build_model(case: Case, graph: Graph, split: Split) -> tuple[AdaGPR, Trainin
     arguments = {key: value for key, value in plain["model"].items() if key != "name"}
     model = AdaGPR(graph.num_features, out_channels=graph.num_classes, **arguments)
     model.seed(config.seed)
-    set_memory(model, config, graph)
+    set_memory(model, config, graph.num_nodes)
     with torch.no_grad():
         for scores in model.parameter_groups().get("coeffs", []):
             scores.zero_()

@@ -15,6 +15,7 @@ from adagpr.cli import (
     explain,
     export,
     models,
+    partition,
     plot,
     predict,
     report,
@@ -45,6 +46,7 @@ app.command("plot")(plot.plot)
 app.command("export")(export.export)
 app.command("compare")(compare.compare)
 app.command("reproduce")(reproduce.reproduce)
+app.command("partition")(partition.partition)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
-from collections.abc import Callable, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,13 +13,13 @@ import typer
 
 from adagpr.cli.options import DataRoot
 from adagpr.cli.request import Request, read_request
+from adagpr.cli.train_partition import Border, train_partition
+from adagpr.cli.training_bar import training_bar
 from adagpr.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from adagpr.graph import Graph, Split
-    from adagpr.training import Epoch, Run, Stopping
+    from adagpr.training import Run
 
 __all__ = ["train"]
 
@@ -71,6 +69,20 @@ def train(
     as_is: Annotated[
         bool, typer.Option("--as-is", help="Take numbers as they are and leave other columns out.")
     ] = False,
+    partitions: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder that adagpr partition made, in place of a data set; several processes of torchrun share it."
+        ),
+    ] = None,
+    batch_parts: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="With --partitions: train on batches of so many parts, for a graph larger than memory; approximate.",
+        ),
+    ] = None,
+    border: Annotated[Border, typer.Option(help="With --partitions: how rows travel between processes.")] = "float32",
     device: Annotated[str | None, typer.Option(help="cpu (the tested one) or cuda.")] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes for several runs. Default: one for each core.")
@@ -108,6 +120,11 @@ def train(
         options["device"] = device
     seeds = seed or [request.options.get("seed", 0)]
     model = model or request.model
+    if partitions is not None:
+        if dataset is not None or tables or split is not None or without_graph:
+            raise InputError("--partitions stands in place of a data set, its tables and its split.")
+        train_partition(partitions, model, seeds, out, batch_parts, border, options, as_json)
+        return
     graph, splits = load(
         dataset or request.dataset, split or request.split, data_root=data_root, **{**request.data, **tables}
     )
@@ -121,7 +138,8 @@ def train(
     folder = out or Path("runs") / f"{Path(graph.name).name}-{model}-{config_digest(*resolved)}"
     max_epochs = resolved[0]["training"]["max_epochs"]
     twins: list[Run] = []
-    with _progress_bar(len(splits) * len(seeds) * (1 + without_graph), max_epochs) as (start, end):
+    share, jobs = _share(jobs)
+    with training_bar(len(splits) * len(seeds) * (1 + without_graph), max_epochs) as (start, end):
         runs = several.fit_all(
             graph,
             splits,
@@ -131,6 +149,7 @@ def train(
             on_epoch=lambda number: start(number, ""),
             on_end=end,
             num_workers=jobs,
+            share=share,
             **options,
         )
         if without_graph:
@@ -143,8 +162,14 @@ def train(
                 on_epoch=lambda number: start(len(runs) + number, "without the graph"),
                 on_end=lambda number: end(len(runs) + number),
                 num_workers=jobs,
+                share=share,
                 **twin_options,
             )
+    num_done, num_asked = len(runs) + len(twins), len(splits) * len(seeds) * (1 + without_graph)
+    if num_done < num_asked:
+        # The rank that ends last sees all of them, where all write to one disk.
+        typer.echo(f"rank {share[0]} of {share[1]} is done; {num_done} of {num_asked} runs are complete")
+        return
     _report(folder, bool(twins), graph, splits)
     if as_json:
         typer.echo(json.dumps(_plain(runs, twins, folder), indent=2))
@@ -152,6 +177,16 @@ def train(
         from adagpr.cli.train_view import show
 
         show(graph, splits, runs, twins, folder)
+
+
+def _share(jobs: int | None) -> tuple[tuple[int, int], int | None]:
+    """Which of the runs are this process's, where torchrun started several, and how many processes it may start."""
+    rank, size, beside = (int(os.environ.get(name, "1")) for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    if size == 1:
+        return (0, 1), jobs
+    from adagpr.training.machine import num_cores
+
+    return (rank, size), jobs or max(1, num_cores() // beside)
 
 
 def _folded(notes: Sequence[str]) -> list[str]:
@@ -190,56 +225,6 @@ def _check_sums(request: Request, data: dict[str, Any]) -> None:
         if data[key] != value:
             what = key.removesuffix("_sha256")
             raise InputError(f"The configuration was written for another {what} of '{request.dataset}': {key} differs.")
-
-
-Start = Callable[[int, str], Callable[..., None]]
-
-
-@contextmanager
-def _progress_bar(num_runs: int, max_epochs: int) -> Iterator[tuple[Start, Callable[[int], None]]]:
-    """A bar for each run under way on a terminal's standard error; elsewhere silence."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("epoch {task.completed} of at most {task.total}"),
-        TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
-    )
-    console = Console(stderr=True)
-    with (
-        _interruptible(),
-        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
-    ):
-        tasks: dict[int, Any] = {}
-
-        def start(number: int, label: str) -> Callable[..., None]:
-            name = f"run {number + 1} of {num_runs}" if num_runs > 1 else "training"
-            task = progress.add_task(f"{name} {label}".strip(), total=max_epochs, note="")
-            tasks[number] = task
-
-            def update(epoch_number: int, epoch: Epoch, stopping: Stopping) -> None:
-                note = f"validation {100 * epoch.val_acc:.1f} %, best epoch {stopping.best_epoch}"
-                progress.update(task, completed=epoch_number, note=note)
-
-            return update
-
-        def end(number: int) -> None:
-            if number in tasks:
-                progress.remove_task(tasks.pop(number))
-
-        yield start, end
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        sys.stderr.write("Stopped. The same command goes on from the last checkpoint.\n")
-        raise typer.Exit(130) from None
 
 
 def _plain(runs: list[Run], twins: list[Run], folder: Path) -> dict[str, Any]:

@@ -59,7 +59,11 @@ class Model(nn.Module):
     def seed(self, seed: int) -> None:
         """Draws all parameters anew and restarts dropout, both as ``seed`` says."""
         self.reset_parameters(seeding.torch_generator(seed, "parameters"))
-        self._generator = seeding.stream(seed, "dropout")
+        self.restart_dropout(seed)
+
+    def restart_dropout(self, seed: int, purpose: str = "dropout") -> None:
+        """Has dropout draw from the beginning of a stream; see `adagpr.seeding.stream`."""
+        self._generator = seeding.stream(seed, purpose)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draws the parameters of every part anew, in the order in which they were made."""

@@ -9,13 +9,13 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-__all__ = ["csr_tensor", "replace_values", "transposed_order"]
+__all__ = ["csr", "csr_tensor", "replace_values", "transposed_order"]
 
 
 def csr_tensor(matrix: sp.csr_array, dtype: torch.dtype = torch.float32) -> Tensor:
     """A torch CSR tensor of ``matrix``, with int32 indices wherever they suffice: only those reach MKL's products."""
     index = torch.int32 if max(matrix.nnz, *matrix.shape) < 2**31 else torch.int64
-    return _csr(
+    return csr(
         torch.from_numpy(np.ascontiguousarray(matrix.indptr)).to(index),
         torch.from_numpy(np.ascontiguousarray(matrix.indices)).to(index),
         torch.from_numpy(np.ascontiguousarray(matrix.data)).to(dtype),
@@ -25,7 +25,7 @@ def csr_tensor(matrix: sp.csr_array, dtype: torch.dtype = torch.float32) -> Tens
 
 def replace_values(matrix: Tensor, values: Tensor) -> Tensor:
     """A CSR tensor with the structure of ``matrix``, shared and not copied, and other values."""
-    return _csr(matrix.crow_indices(), matrix.col_indices(), values, (matrix.shape[0], matrix.shape[1]))
+    return csr(matrix.crow_indices(), matrix.col_indices(), values, (matrix.shape[0], matrix.shape[1]))
 
 
 def transposed_order(matrix: sp.csr_array) -> tuple[sp.csr_array, Tensor]:
@@ -37,11 +37,12 @@ def transposed_order(matrix: sp.csr_array) -> tuple[sp.csr_array, Tensor]:
     return sp.csr_array((values, transpose.indices, transpose.indptr), shape=transpose.shape), torch.from_numpy(order)
 
 
-def _csr(rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+def csr(rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    """A torch CSR tensor of its parts, unchecked."""
     return torch.sparse_csr_tensor(rows, columns, values, shape, check_invariants=False)
 
 
 # Torch says once a process that CSR is in beta state: here, where nobody is listening.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    _csr(torch.tensor([0, 0]), torch.tensor([], dtype=torch.int64), torch.tensor([]), (1, 1))
+    csr(torch.tensor([0, 0]), torch.tensor([], dtype=torch.int64), torch.tensor([]), (1, 1))

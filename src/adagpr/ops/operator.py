@@ -53,6 +53,14 @@ class Operator:
         """Whether the operator equals its transpose."""
         return self.transpose is self.matrix
 
+    def product(self, h: Tensor, out: Tensor) -> Tensor:
+        """The operator times ``h``, written into ``out``."""
+        return out.addmm_(self.matrix, h, beta=0.0)
+
+    def transposed_product(self, h: Tensor, out: Tensor) -> Tensor:
+        """The transpose of the operator times ``h``, written into ``out``."""
+        return out.addmm_(self.transpose, h, beta=0.0)
+
     def to(self, target: torch.dtype | torch.device | str) -> Operator:
         """The same operator in another precision or on another device."""
         matrix = self.matrix.to(target)

@@ -11,6 +11,7 @@ which needs nothing from the forward pass but ``h``: memory does not grow with `
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ from adagpr.ops.scratch import matrix_like
 __all__ = ["Weights", "gpr_propagate", "hop_weights", "mix", "mix_gradients", "without_tail"]
 
 
+# Writes a matrix times its first argument into its second, and returns that.
+Product = Callable[[Tensor, Tensor], Tensor]
 # The weights of one hop, one for each block of rows; without replicas there is one block.
 Weights = list[float]
 
@@ -45,11 +48,11 @@ def _add(base: Tensor, h: Tensor, weights: Weights, out: Tensor) -> Tensor:
     return out
 
 
-def mix(matrix: Tensor, h: Tensor, mu: list[Weights], plus: Tensor | None, spare: list[Tensor]) -> Tensor:
-    """``plus + sum_k mu[k] matrix^k h``.
+def mix(product: Product, h: Tensor, mu: list[Weights], plus: Tensor | None, spare: list[Tensor]) -> Tensor:
+    """``plus + sum_k mu[k] A^k h``.
 
     Args:
-        matrix: A sparse matrix.
+        product: Writes ``A`` times its first argument into its second.
         h: The signal.
         mu: The weights of each hop.
         plus: A matrix that is added, or none.
@@ -58,20 +61,23 @@ def mix(matrix: Tensor, h: Tensor, mu: list[Weights], plus: Tensor | None, spare
     while len(spare) < min(2, len(mu) - 1):
         spare.append(matrix_like(h))
     if plus is None and len(mu) == 2 and set(mu[0]) == {0.0} and set(mu[1]) == {1.0}:
-        return matrix_like(h).addmm_(matrix, h, beta=0.0)
+        return product(h, matrix_like(h))
     total = _scale(h, mu[0]) if plus is None else _add(plus, h, mu[0], matrix_like(h))
     power = h
     for k, weights in enumerate(mu[1:]):
-        power = spare[k % 2].addmm_(matrix, power, beta=0.0)
+        power = product(power, spare[k % 2])
         if set(weights) != {0.0}:
             _add(total, power, weights, total)
     return total
 
 
 def mix_gradients(
-    transpose: Tensor, grad: Tensor, h: Tensor, mu: list[Weights], spare: list[Tensor]
+    product: Product, grad: Tensor, h: Tensor, mu: list[Weights], spare: list[Tensor]
 ) -> tuple[Tensor, list[Weights]]:
-    """The gradients of `mix` with respect to ``h`` and to the weights, from that with respect to its result."""
+    """The gradients of `mix` with respect to ``h`` and to the weights, from that with respect to its result.
+
+    ``product`` is that of the transpose.
+    """
     while len(spare) < min(2, len(mu) - 1):
         spare.append(matrix_like(h))
     blocks = h.view(len(mu[0]), -1)
@@ -79,7 +85,7 @@ def mix_gradients(
     total = _scale(grad, mu[0])
     power = grad
     for k, weights in enumerate(mu[1:]):
-        power = spare[k % 2].addmm_(transpose, power, beta=0.0)
+        power = product(power, spare[k % 2])
         inner.append(_dots(power, blocks))
         if set(weights) != {0.0}:
             _add(total, power, weights, total)
@@ -111,7 +117,7 @@ class _Propagate(torch.autograd.Function):
     def forward(ctx: Any, h: Tensor, coeffs: Tensor, plus: Tensor | None, op: Operator, skip_tail: bool) -> Tensor:
         ctx.save_for_backward(h)
         ctx.op, ctx.mu, ctx.shape = op, hop_weights(coeffs, skip_tail), coeffs.shape
-        return mix(op.matrix, h, ctx.mu, plus, [])
+        return mix(op.product, h, ctx.mu, plus, [])
 
     @staticmethod
     @once_differentiable
@@ -120,11 +126,11 @@ class _Propagate(torch.autograd.Function):
         needs_h, needs_coeffs, needs_plus = ctx.needs_input_grad[:3]
         grad_h = grad_coeffs = None
         if needs_coeffs:
-            grad_h, inner = mix_gradients(ctx.op.transpose, grad.contiguous(), h, ctx.mu, [])
+            grad_h, inner = mix_gradients(ctx.op.transposed_product, grad.contiguous(), h, ctx.mu, [])
             grad_coeffs = grad.new_zeros(ctx.shape)
             grad_coeffs.view(len(inner[0]), -1)[:, : len(inner)] = grad.new_tensor(inner).t()
         elif needs_h:
-            grad_h = mix(ctx.op.transpose, grad.contiguous(), ctx.mu, None, [])
+            grad_h = mix(ctx.op.transposed_product, grad.contiguous(), ctx.mu, None, [])
         return grad_h, grad_coeffs, (grad if needs_plus else None), None, None
 
 

@@ -69,9 +69,8 @@ class Layers:
 
 class _Stack(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, h_0: Tensor, coeffs: Tensor, layers: Layers, *weights: Tensor) -> Tensor:
-        keep = any(ctx.needs_input_grad)
-        matrix, num_blocks = layers.operator.matrix, coeffs.shape[1]
+    def forward(ctx: Any, h_0: Tensor, coeffs: Tensor, layers: Layers, keep: bool, *weights: Tensor) -> Tensor:
+        product, num_blocks = layers.operator.product, coeffs.shape[1]
         factors = coeffs.new_tensor([layers.scale * (1 - alpha) for alpha in layers.alphas]).view(-1, 1, 1)
         mus: list[list[Weights]] = (coeffs * factors).transpose(1, 2).tolist()
         mus = [without_tail(mu) for mu in mus] if layers.skip_tail else mus
@@ -82,7 +81,7 @@ class _Stack(torch.autograd.Function):
         if keep:
             kept.append(layers.kept(y))
         for number, (mu, alpha, beta) in enumerate(zip(mus, layers.alphas, layers.betas, strict=True)):
-            s = mix(matrix, y, mu, shares[alpha], spare)
+            s = mix(product, y, mu, shares[alpha], spare)
             own = [
                 torch.lerp(identity, item, beta) for item in weights[number * num_blocks : (number + 1) * num_blocks]
             ]
@@ -114,7 +113,7 @@ class _Stack(torch.autograd.Function):
         after = _as(kept[depth], h_0)
         for number in reversed(range(depth)):
             mu, alpha, beta, y = ctx.mus[number], layers.alphas[number], layers.betas[number], _as(kept[number], h_0)
-            s = _as(sums[number], h_0) if sums else mix(layers.operator.matrix, y, mu, h_0 * alpha, spare)
+            s = _as(sums[number], h_0) if sums else mix(layers.operator.product, y, mu, h_0 * alpha, spare)
             own = maps[number * num_blocks : (number + 1) * num_blocks]
             # What is positive in a layer's output was positive and kept: the output is its own mask.
             grad_z = _where_positive(grad, after)
@@ -122,11 +121,11 @@ class _Stack(torch.autograd.Function):
             grad_weights[:0] = [torch.mm(one.t(), other).mul_(beta) for one, other in pairs]
             _each(grad_z, [item.t() for item in own], grad_s)
             grad_h_0.add_(grad_s, alpha=alpha)
-            grad, inner = mix_gradients(layers.operator.transpose, grad_s, y, mu, spare)
+            grad, inner = mix_gradients(layers.operator.transposed_product, grad_s, y, mu, spare)
             inners.insert(0, inner + [[0.0] * num_blocks] * (ctx.shape[2] - len(inner)))
             after = y
         grad_h_0 += grad if layers.rate == 0 else _where_positive(grad, after)
-        return grad_h_0, grad.new_tensor(inners).transpose(1, 2) * factors, None, *grad_weights
+        return grad_h_0, grad.new_tensor(inners).transpose(1, 2) * factors, None, None, *grad_weights
 
 
 def _as(kept: Tensor, h_0: Tensor) -> Tensor:
@@ -158,5 +157,7 @@ def residual_stack(h_0: Tensor, coeffs: Tensor, layers: Layers, weights: Sequenc
         layers: What does not learn.
         weights: ``W`` layer by layer, within a layer block by block.
     """
-    result: Tensor = _Stack.apply(h_0, coeffs, layers, *weights)  # type: ignore[no-untyped-call]
+    # Asked here: within a function gradients are always off, and what needs them is not.
+    keep = torch.is_grad_enabled()
+    result: Tensor = _Stack.apply(h_0, coeffs, layers, keep, *weights)  # type: ignore[no-untyped-call]
     return result

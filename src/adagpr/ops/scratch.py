@@ -2,19 +2,25 @@
 
 The C library gives blocks of more than 32 MB back to the system as soon as they are free, and the system clears every
 page when they are asked for again: on a graph of a million nodes that is a third of an epoch. Within `reused` they
-stay, on large pages where the system has them, and are handed out again once no tensor looks at them any more.
+stay, on large pages where the system has them, and are handed out again once no tensor looks at them any more. Within
+`on_disk` they lie in files that are mapped into memory, for matrices that memory has no room for.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-__all__ = ["matrix_like", "reused"]
+from adagpr.errors import StorageError
+
+__all__ = ["matrix", "matrix_like", "on_disk", "reused"]
 
 # Below this the C library keeps blocks itself.
 _LARGE = 16 * 2**20
@@ -22,18 +28,35 @@ _HUGE_PAGE, _MADV_HUGEPAGE = 2 * 2**20, 14
 # How many tensors look at a storage; without it nothing is used again.
 _users = getattr(torch._C, "_storage_Use_Count", None)
 _kept: list[torch.UntypedStorage] | None = None
+_folder: Path | None = None
 
 
 @contextlib.contextmanager
 def reused() -> Iterator[None]:
     """Until the context ends large matrices are kept for those to come; contexts may be nested."""
-    global _kept
-    before = _kept
-    _kept = [] if before is None else before
+    with _pool([] if _kept is None else _kept, _folder):
+        yield
+
+
+@contextlib.contextmanager
+def on_disk(folder: Path) -> Iterator[None]:
+    """Until the context ends large matrices lie in files of ``folder`` that nobody sees and that end with the process.
+
+    Args:
+        folder: A folder with room for some matrices.
+    """
+    with _pool([], folder):
+        yield
+
+
+@contextlib.contextmanager
+def _pool(kept: list[torch.UntypedStorage], folder: Path | None) -> Iterator[None]:
+    global _kept, _folder
+    before, _kept, _folder = (_kept, _folder), kept, folder
     try:
         yield
     finally:
-        _kept = before
+        _kept, _folder = before
 
 
 def matrix_like(h: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -44,11 +67,34 @@ def matrix_like(h: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         return torch.empty_like(h, dtype=dtype, memory_format=torch.contiguous_format)
     storage = next((item for item in _kept if item.nbytes() == size and _users(item._cdata) == 1), None)
     if storage is None:
-        storage = torch.UntypedStorage(size)
-        _ask_for_huge_pages(storage)
+        storage = _new(size) if _folder is None else _mapped(size, _folder)
         _kept.append(storage)
     steps = torch.empty_like(h, memory_format=torch.contiguous_format, device="meta").stride()
     return torch.empty(0, dtype=dtype).set_(storage, 0, h.shape, steps)
+
+
+def matrix(num_rows: int, num_columns: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """A matrix of any content, as `matrix_like` makes it."""
+    return matrix_like(torch.empty(1, dtype=dtype).expand(num_rows, num_columns))
+
+
+def _new(size: int) -> torch.UntypedStorage:
+    storage = torch.UntypedStorage(size)
+    _ask_for_huge_pages(storage)
+    return storage
+
+
+def _mapped(size: int, folder: Path) -> torch.UntypedStorage:
+    """A file without a name: it is gone when nothing looks at it any more, however the process ends."""
+    handle, path = tempfile.mkstemp(dir=folder)
+    try:
+        os.ftruncate(handle, size)
+        return torch.from_file(path, True, size, dtype=torch.uint8).untyped_storage()
+    except OSError as error:
+        raise StorageError(f"Cannot keep {size} bytes in {folder}: {error.strerror}.") from error
+    finally:
+        os.close(handle)
+        Path(path).unlink()
 
 
 def _ask_for_huge_pages(storage: torch.UntypedStorage) -> None:

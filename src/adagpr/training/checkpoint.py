@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from adagpr.errors import InputError
 from adagpr.files import write_atomically
 
-__all__ = ["load_tensors", "optimizer_tensors", "restore_optimizer", "save_tensors"]
+__all__ = ["load_bytes", "load_tensors", "optimizer_tensors", "restore_optimizer", "save_tensors"]
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
@@ -30,6 +30,13 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, Any])
 
 def _write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
+
+
+def load_bytes(content: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Reads the content of a file that `save_tensors` wrote."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["header"])
+    return safetensors.torch.load(content), header
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

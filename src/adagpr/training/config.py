@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,7 +13,7 @@ from adagpr.arguments import Count, Nonnegative, Positive, Whole, check
 from adagpr.errors import InputError, unknown_name
 from adagpr.files import digest, read_toml
 from adagpr.graph import Graph, Split
-from adagpr.nn import AdaGPR, build, model_options
+from adagpr.nn import AdaGPR, Model, build, model_options
 from adagpr.ops import Direction
 from adagpr.training.machine import num_cores
 
@@ -24,8 +23,10 @@ __all__ = [
     "config_digest",
     "describe_data",
     "differences",
+    "plain_options",
     "read_config",
     "resolve",
+    "resolve_options",
 ]
 
 # With fewer multiplications a product for each thread, another one costs more than it brings.
@@ -81,6 +82,26 @@ class TrainingConfig(BaseModel):
     activations: Literal["float32", "bfloat16"] = "float32"
 
 
+class Sizes(Protocol):
+    """How large a graph is: a `Graph`, or a partition's manifest."""
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+
+    @property
+    def num_edges(self) -> int:
+        """Number of stored adjacency entries."""
+
+    @property
+    def num_features(self) -> int:
+        """Number of feature columns."""
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+
+
 def resolve(
     graph: Graph, split: Split, model: str, options: Mapping[str, Any]
 ) -> tuple[TrainingConfig, dict[str, Any]]:
@@ -92,6 +113,22 @@ def resolve(
     Raises:
         InputError: An option is unknown or out of range, or graph and split do not fit.
     """
+    training, built = resolve_options(graph, model, options)
+    split.check(graph)
+    return training, {"data": describe_data(graph, split), **plain_options(training, built)}
+
+
+def resolve_options(sizes: Sizes, model: str, options: Mapping[str, Any]) -> tuple[TrainingConfig, Model]:
+    """Sorts flat options into training and model, fills in every default, and checks them.
+
+    Args:
+        sizes: How large the graph is.
+        model: Name of the model.
+        options: Arguments of the model and fields of `TrainingConfig`.
+
+    Returns:
+        The training part, and a model with the arguments.
+    """
     defaults = model_options(model)
     mistakes: list[str] = []
     for key in options:
@@ -100,18 +137,17 @@ def resolve(
             mistakes.append(str(unknown_name(f"key for the model '{model}'", key, known)))
     asked = {key: value for key, value in options.items() if key in TrainingConfig.model_fields}
     arguments = defaults | {key: value for key, value in options.items() if key in defaults}
-    sizes = {"in_channels": graph.num_features, "out_channels": graph.num_classes}
+    channels = {"in_channels": sizes.num_features, "out_channels": sizes.num_classes}
     try:
         training = check("training", TrainingConfig, asked)
     except InputError as error:
         mistakes.append(str(error))
     try:
-        built = build(model, {**arguments, **sizes})
+        built = build(model, {**arguments, **channels})
     except InputError as error:
         mistakes.append(str(error))
     if mistakes:
         raise InputError(" ".join(mistakes))
-    split.check(graph)
     _check_groups(training, list(built.parameter_groups()))
     if training.device == "cuda" and not torch.cuda.is_available():
         raise InputError("training: device is 'cuda', but torch sees no such device here.")
@@ -122,14 +158,14 @@ def resolve(
         )
     if training.num_threads is None:
         width = int(built.arguments.get("hidden_channels", 1))
-        training = training.model_copy(update={"num_threads": choose_num_threads(graph, width)})
-    own = {key: value for key, value in built.arguments.items() if key not in sizes}
-    plain = {
-        "data": describe_data(graph, split),
-        "model": {"name": model, **own},
-        "training": training.model_dump(),
-    }
-    return training, plain
+        training = training.model_copy(update={"num_threads": choose_num_threads(sizes, width)})
+    return training, built
+
+
+def plain_options(training: TrainingConfig, built: Model) -> dict[str, Any]:
+    """The ``model`` and ``training`` parts of a configuration."""
+    own = {key: value for key, value in built.arguments.items() if key not in ("in_channels", "out_channels")}
+    return {"model": {"name": built.name, **own}, "training": training.model_dump()}
 
 
 def config_digest(*plain: Mapping[str, Any]) -> str:
@@ -151,6 +187,8 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         model, training = stored["model"], stored["training"]
         return {
+            # Runs on a partition alone have it.
+            **({"scale": dict(stored["scale"])} if "scale" in stored else {}),
             "data": dict(stored["data"]),
             "model": {"name": model["name"], **model_options(model["name"]), **model},
             "training": TrainingConfig().model_dump() | training,
@@ -172,23 +210,20 @@ def _check_groups(training: TrainingConfig, groups: list[str]) -> None:
                 raise unknown_name("parameter group in weight_decay", name, groups)
 
 
-def choose_num_threads(graph: Graph, width: int) -> int:
+def choose_num_threads(sizes: Sizes, width: int) -> int:
     """Threads that pay off: one for each 5 million multiplications of a product, up to the cores there are."""
-    work = (graph.num_edges + graph.num_nodes) * width + graph.num_nodes * width * width
+    work = (sizes.num_edges + sizes.num_nodes) * width + sizes.num_nodes * width * width
     return max(1, min(num_cores(), work // _WORK_PER_THREAD))
 
 
 def describe_data(graph: Graph, split: Split) -> dict[str, Any]:
     """The ``data`` part of a configuration: names, and sums of the graph and of the split."""
-    hasher = hashlib.sha256()
-    for part in (split.train, split.val, split.test):
-        hasher.update(f"{len(part)}:".encode() + part.numpy().tobytes())
     described = {
         "name": graph.name,
         **graph.origin,
         "split": split.name,
         "graph_sha256": graph.fingerprint,
-        "split_sha256": hasher.hexdigest(),
+        "split_sha256": split.fingerprint,
     }
     # Other tables can give the same numbers, such as one with a category renamed.
     return described if graph.recipe is None else {**described, "recipe_sha256": digest(graph.recipe, 64)}

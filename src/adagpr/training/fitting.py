@@ -21,12 +21,23 @@ from adagpr.nn import AdaGPR, Model, build
 from adagpr.ops import features, operator, reused
 from adagpr.training.checkpoint import load_tensors, save_tensors
 from adagpr.training.config import TrainingConfig, differences, read_config, resolve
-from adagpr.training.loop import HISTORY_COLUMNS, Inputs, State, evaluate, train
+from adagpr.training.loop import HISTORY_COLUMNS, Inputs, State, balanced_weights, evaluate, train
 from adagpr.training.machine import available_memory, describe_machine, forget_peak_memory, keep_freed_memory
 from adagpr.training.run import Run, history_table, load_run, predictions_table, save_run
 from adagpr.training.stopping import Epoch, Stopping
 
-__all__ = ["OnEpoch", "Session", "fit", "inputs_of", "session", "set_memory", "silent"]
+__all__ = [
+    "OnEpoch",
+    "Session",
+    "check_same",
+    "fit",
+    "inputs_of",
+    "session",
+    "set_memory",
+    "silent",
+    "stored_config",
+    "threads",
+]
 
 OnEpoch = Callable[[int, Epoch, Stopping], None]
 
@@ -79,7 +90,7 @@ def silent(number: int, epoch: Epoch, stopping: Stopping) -> None:
     """Says nothing after an epoch."""
 
 
-def _stored_config(folder: Path) -> dict[str, Any] | None:
+def stored_config(folder: Path) -> dict[str, Any] | None:
     """The configuration of the run that the folder already holds, complete or not."""
     path = folder / "config.toml"
     try:
@@ -88,7 +99,8 @@ def _stored_config(folder: Path) -> dict[str, Any] | None:
         raise InputError(f"Cannot read the folder {folder}: {error.strerror}.") from error
 
 
-def _check_same(folder: Path, stored: dict[str, Any], plain: dict[str, Any]) -> None:
+def check_same(folder: Path, stored: dict[str, Any], plain: dict[str, Any]) -> None:
+    """Raises an `InputError` where the folder holds a run of another configuration than ``plain``."""
     # Both sides go through JSON, so that a tuple and a list count as equal.
     different = differences(stored, json.loads(json.dumps(plain)))
     if different:
@@ -99,7 +111,8 @@ def _check_same(folder: Path, stored: dict[str, Any], plain: dict[str, Any]) -> 
 
 
 @contextlib.contextmanager
-def _threads(count: int) -> Iterator[None]:
+def threads(count: int) -> Iterator[None]:
+    """Has torch compute with so many threads until the context ends."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -131,7 +144,7 @@ class Session:
         model.seed(config.seed)
         model.to(config.device)
         if isinstance(model, AdaGPR):
-            set_memory(model, config, graph)
+            set_memory(model, config, graph.num_nodes)
         self.inputs = inputs_of(graph, split, config, model)
         self.state = State(model, config)
         self.together = 1
@@ -189,27 +202,27 @@ def session(
     The folder is held, and the threads are those of the configuration, until the context ends.
     """
     folder = None if out is None else Path(out)
-    stored = None if folder is None else _stored_config(folder)
+    stored = None if folder is None else stored_config(folder)
     if stored is not None and options.get("num_threads") is None:
         options = {**options, "num_threads": stored["training"]["num_threads"]}
     config, plain = resolve(graph, split, model, options)
     if folder is None:
-        with reused(), _threads(config.num_threads or 1):
+        with reused(), threads(config.num_threads or 1):
             yield Session(graph, split, config, plain, None)
         return
     if stored is not None:
-        _check_same(folder, stored, plain)
+        check_same(folder, stored, plain)
         if (folder / "record.json").exists():
             shutil.rmtree(folder / "checkpoint", ignore_errors=True)
             yield load_run(folder)
             return
     make_folder(folder)
-    with folder_lock(folder), reused(), _threads(config.num_threads or 1):
-        stored = _stored_config(folder)
+    with folder_lock(folder), reused(), threads(config.num_threads or 1):
+        stored = stored_config(folder)
         if stored is None:
             write_toml(folder / "config.toml", plain)
         else:
-            _check_same(folder, stored, plain)
+            check_same(folder, stored, plain)
         if (folder / "record.json").exists():
             yield load_run(folder)
         else:
@@ -220,31 +233,26 @@ def inputs_of(graph: Graph, split: Split, config: TrainingConfig, model: Model) 
     """What the model is shown: features, labels, and the structure that it prepares from the training labels alone."""
     device = config.device
     op = operator(graph, config.direction, config.self_loops).to(device)
-    moved = Split(split.train.to(device), split.val.to(device), split.test.to(device), split.name)
     known = torch.full_like(graph.y, -1)
     known[split.train] = graph.y[split.train]
     structure = model.prepare(replace(graph, y=known), op)
-    weights = _class_weights(graph, split).to(device) if config.class_weights == "balanced" else None
-    return Inputs(features(graph.x).to(device), structure, graph.y.to(device), moved, weights)
+    weights = None
+    if config.class_weights == "balanced":
+        weights = balanced_weights(torch.bincount(graph.y[split.train], minlength=graph.num_classes)).to(device)
+    train, val = split.train.to(device), split.val.to(device)
+    return Inputs(features(graph.x).to(device), structure, graph.y.to(device), train, val, weights)
 
 
-def _class_weights(graph: Graph, split: Split) -> torch.Tensor:
-    """Such that the training nodes of each class weigh the same together; a class without one weighs nothing."""
-    counts = torch.bincount(graph.y[split.train], minlength=graph.num_classes).float()
-    present = counts > 0
-    return torch.where(present, len(split.train) / (counts.clamp(min=1) * present.sum()), 0.0)
-
-
-def set_memory(model: AdaGPR, config: TrainingConfig, graph: Graph) -> None:
+def set_memory(model: AdaGPR, config: TrainingConfig, num_nodes: int) -> None:
     """Tells a model what it keeps for the backward pass: as asked for, else by the memory that there is."""
     model.kept_as = torch.bfloat16 if config.activations == "bfloat16" else None
-    model.recompute = _must_recompute(model, graph) if config.recompute is None else config.recompute
+    model.recompute = _must_recompute(model, num_nodes) if config.recompute is None else config.recompute
 
 
-def _must_recompute(model: AdaGPR, graph: Graph) -> bool:
+def _must_recompute(model: AdaGPR, num_nodes: int) -> bool:
     """Whether memory is short: all that the layers keep would take more than half of what there is."""
     depth, width = len(model.layers()), model.lin_in.weight.shape[0]
-    kept = (2 * depth + 8) * graph.num_nodes * width * (model.kept_as or torch.float32).itemsize
+    kept = (2 * depth + 8) * num_nodes * width * (model.kept_as or torch.float32).itemsize
     return model.is_plain and kept > available_memory() / 2
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from adagpr import seeding
 from adagpr.errors import AdaGPRError
-from adagpr.graph import Split
 from adagpr.metrics import accuracy
 from adagpr.nn import Model
 from adagpr.ops import Features
@@ -23,28 +22,71 @@ from adagpr.training.checkpoint import optimizer_tensors, restore_optimizer
 from adagpr.training.config import TrainingConfig
 from adagpr.training.stopping import Epoch, Stopping
 
-__all__ = ["Inputs", "State", "evaluate", "train", "train_loss", "train_step"]
+__all__ = ["Ground", "Inputs", "Measured", "State", "balanced_weights", "evaluate", "train", "train_loss", "train_step"]
+
+
+class Measured(NamedTuple):
+    """What is measured after a step, dropout off; see `Epoch`."""
+
+    train_acc: float
+    val_loss: float
+    val_acc: float
+
+
+class Ground(Protocol):
+    """What is trained on: a graph in memory, this process's share of one, or batches of its parts."""
+
+    def step(self, state: State) -> Tensor:
+        """Learns from every training node once; returns the loss."""
+
+    def measure(self, model: Model) -> Measured:
+        """Measures the model on training and validation nodes, dropout off."""
 
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What the model is shown: features, the structure that it prepared, labels, the split, and weights of classes."""
+    """What the model is shown.
+
+    Attributes:
+        x: Features of all nodes.
+        structure: What the model prepared.
+        y: Classes of all nodes.
+        train: Positions of the training nodes.
+        val: Positions of the validation nodes.
+        class_weights: How much a node of each class counts; the same unless given.
+    """
 
     x: Features
     structure: Any
     y: Tensor
-    split: Split
+    train: Tensor
+    val: Tensor
     class_weights: Tensor | None = None
 
     @cached_property
     def train_y(self) -> Tensor:
         """The classes of the training nodes."""
-        return self.y[self.split.train]
+        return self.y[self.train]
 
     @cached_property
     def val_y(self) -> Tensor:
         """The classes of the validation nodes."""
-        return self.y[self.split.val]
+        return self.y[self.val]
+
+    def step(self, state: State) -> Tensor:
+        """One step of the optimiser; see `train_step`."""
+        return train_step(state, self)
+
+    def measure(self, model: Model) -> Measured:
+        """Measures the model on this graph."""
+        return self.measured(evaluate(model, self))
+
+    def measured(self, logits: Tensor) -> Measured:
+        """What is measured of the logits of all nodes."""
+        on_train = logits.index_select(0, self.train)
+        on_val = logits.index_select(0, self.val)
+        val_loss = F.cross_entropy(on_val, self.val_y, self.class_weights).item()
+        return Measured(accuracy(on_train, self.train_y), val_loss, accuracy(on_val, self.val_y))
 
 
 class State:
@@ -88,27 +130,17 @@ class State:
                 total += self.decays[name] * norms.square().sum().item()
         return total
 
-    def add_epoch(
-        self, loss: Tensor, logits: Tensor, coeffs: Tensor | None, inputs: Inputs, config: TrainingConfig
-    ) -> None:
+    def add_epoch(self, loss: Tensor, measured: Measured, coeffs: Tensor | None, config: TrainingConfig) -> None:
         """Enters an epoch into the history, and keeps its parameters where it is the best so far.
 
         Args:
             loss: The loss of its training step.
-            logits: Of all nodes after the step, dropout off.
+            measured: What was measured after the step, dropout off.
             coeffs: The coefficients after the step, where the model has any.
-            inputs: What the model is shown.
             config: How to train.
         """
-        on_train = logits.index_select(0, inputs.split.train)
-        on_val = logits.index_select(0, inputs.split.val)
-        epoch = Epoch(
-            train_loss=loss.item(),
-            train_acc=accuracy(on_train, inputs.train_y),
-            val_loss=F.cross_entropy(on_val, inputs.val_y, inputs.class_weights).item(),
-            val_acc=accuracy(on_val, inputs.val_y),
-            penalty=self.penalty() if config.decay == "penalty" else 0.0,
-        )
+        penalty = self.penalty() if config.decay == "penalty" else 0.0
+        epoch = Epoch(train_loss=loss.item(), **measured._asdict(), penalty=penalty)
         number = len(self.history) + 1
         if not math.isfinite(epoch.train_loss + epoch.val_objective):
             raise AdaGPRError(f"Training diverged at epoch {number}: the loss is not finite. Try a smaller lr.")
@@ -167,7 +199,7 @@ def _decays(model: Model, config: TrainingConfig) -> dict[str, float]:
 
 def train(
     state: State,
-    inputs: Inputs,
+    ground: Ground,
     config: TrainingConfig,
     on_epoch: Callable[[int, Epoch, Stopping], None],
     save: Callable[[], None],
@@ -177,7 +209,7 @@ def train(
 
     Args:
         state: Where training stands; changed in place.
-        inputs: What the model is shown.
+        ground: What is trained on.
         config: How to train.
         on_epoch: Called after each epoch with its number, its measurements and the stopping rule.
         save: Called every ``save_every`` seconds to write a checkpoint of ``state``.
@@ -186,9 +218,8 @@ def train(
     saved = started = time.perf_counter()
     before = state.seconds
     while not state.is_over(config):
-        loss = train_step(state, inputs)
-        logits = evaluate(state.model, inputs)
-        state.add_epoch(loss, logits, state.model.coefficients(), inputs, config)
+        loss = ground.step(state)
+        state.add_epoch(loss, ground.measure(state.model), state.model.coefficients(), config)
         now = time.perf_counter()
         state.seconds = before + now - started
         if now - saved >= save_every:
@@ -212,7 +243,7 @@ def train_step(state: State, inputs: Inputs) -> Tensor:
 
 def train_loss(logits: Tensor, inputs: Inputs) -> Tensor:
     """Cross entropy on the training nodes."""
-    return F.cross_entropy(logits.index_select(0, inputs.split.train), inputs.train_y, inputs.class_weights)
+    return F.cross_entropy(logits.index_select(0, inputs.train), inputs.train_y, inputs.class_weights)
 
 
 def evaluate(model: Model, inputs: Inputs) -> Tensor:
@@ -221,6 +252,16 @@ def evaluate(model: Model, inputs: Inputs) -> Tensor:
     with torch.inference_mode():
         logits: Tensor = model(inputs.x, inputs.structure)
         return logits
+
+
+def balanced_weights(counts: Tensor) -> Tensor:
+    """Such that the nodes of each class weigh the same together; a class without one weighs nothing.
+
+    Args:
+        counts: Training nodes of each class.
+    """
+    present = counts > 0
+    return torch.where(present, counts.sum() / (counts.clamp(min=1).float() * present.sum()), 0.0)
 
 
 HISTORY_COLUMNS = [field.name for field in fields(Epoch)]

@@ -14,7 +14,7 @@ from adagpr.data.tables import read_tables
 from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.ops import features, operator
-from adagpr.training.run import Run, class_table, load_run
+from adagpr.training.run import Run, class_table, doubts_of, load_run
 
 __all__ = ["predict", "predict_graph"]
 
@@ -72,4 +72,5 @@ def predict_graph(run: Run, graph: Graph, doubts: Mapping[str, np.ndarray] | Non
     op = operator(graph, training["direction"], training["self_loops"]).to(device)
     with torch.inference_mode():
         logits = model(features(graph.x).to(device), model.prepare(graph, op)).cpu()
-    return class_table(graph, logits, data["class_names"], run.temperature, doubts)
+    reasons = {**doubts_of(graph), **(doubts or {})}
+    return class_table(pa.array(graph.node_ids.tolist()), logits, data["class_names"], run.temperature, reasons)

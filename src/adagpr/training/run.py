@@ -28,6 +28,7 @@ __all__ = [
     "Run",
     "class_table",
     "coefficient_column",
+    "doubts_of",
     "history_table",
     "load_run",
     "predictions_table",
@@ -108,41 +109,43 @@ def predictions_table(graph: Graph, split: Split, logits: Tensor, temperature: f
     for name in PARTS:
         part[getattr(split, name).numpy()] = name
     labels = [graph.class_names[y] if y >= 0 else None for y in graph.y.tolist()]
-    said = class_table(graph, logits, graph.class_names, temperature)
+    ids = pa.array(graph.node_ids.tolist())
+    said = class_table(ids, logits, graph.class_names, temperature, doubts_of(graph))
     return said.add_column(1, "part", pa.array(part.tolist(), pa.string())).add_column(
         2, "label", pa.array(labels, pa.string())
     )
 
 
+def doubts_of(graph: Graph) -> dict[str, np.ndarray]:
+    """Reasons to doubt what is said of a graph's nodes, whatever it is, each with the nodes that it holds for."""
+    return {"no neighbours": graph.num_neighbours == 0}
+
+
 def class_table(
-    graph: Graph,
+    node_ids: pa.Array,
     logits: Tensor,
     class_names: Sequence[str],
     temperature: float,
-    doubts: Mapping[str, np.ndarray] | None = None,
+    doubts: Mapping[str, np.ndarray],
 ) -> pa.Table:
-    """The predictions for a graph's nodes: id, class, probability of each class, reasons to doubt.
+    """The predictions for nodes: id, class, probability of each class, reasons to doubt.
 
     Args:
-        graph: The graph.
+        node_ids: Name of each node.
         logits: One row a node.
         class_names: Name of each class.
         temperature: By what the logits are divided.
-        doubts: Further reasons, each with the nodes it holds for as a mask.
+        doubts: Reasons to doubt a prediction, each with the nodes that it holds for as a mask.
     """
     probabilities = (logits.double() / temperature).softmax(-1).numpy()
     chosen = probabilities.argmax(1)
-    reasons = {
-        "no neighbours": graph.num_neighbours == 0,
-        # Nearer to a guess among all classes than to certainty.
-        "low confidence": ~(probabilities.max(1) >= (1 + 1 / len(class_names)) / 2),
-        **(doubts or {}),
-    }
-    said = np.full(graph.num_nodes, None, dtype=object)
-    for reason, mask in reasons.items():
+    # Nearer to a guess among all classes than to certainty.
+    unsure = ~(probabilities.max(1) >= (1 + 1 / len(class_names)) / 2)
+    said = np.full(len(node_ids), None, dtype=object)
+    for reason, mask in {**doubts, "low confidence": unsure}.items():
         said[mask] = [reason if before is None else f"{before}, {reason}" for before in said[mask]]
     columns: dict[str, Any] = {
-        "node_id": pa.array(graph.node_ids.tolist()),
+        "node_id": node_ids,
         "prediction": pa.array(np.array(class_names, dtype=object)[chosen].tolist(), pa.string()),
     }
     columns |= {f"p_{name}": probabilities[:, i].astype(np.float32) for i, name in enumerate(class_names)}

@@ -60,6 +60,7 @@ def fit_all(
     on_epoch: Callable[[int], OnEpoch] | None = None,
     on_end: Callable[[int], None] | None = None,
     num_workers: int | None = None,
+    share: tuple[int, int] = (0, 1),
     **options: Any,
 ) -> list[Run]:
     """Fits the model on every split with every seed; complete runs are read instead of repeated.
@@ -76,12 +77,15 @@ def fit_all(
         on_epoch: Given the number of a run, from 0, returns what is called after its epochs.
         on_end: Called with the number of a run that is complete.
         num_workers: Number of processes, by default one for each core; one where a run needs several threads itself.
+        share: This caller's number among several that share the runs, and how many they are. Each fits every so many
+            and returns those and what the others have complete in ``out`` by then; they do not wait for each other.
         options: Passed on to `fit`.
     """
     pairs = [(split, seed) for split in splits for seed in seeds]
     folders = run_folders(out, splits, seeds)
     jobs = [Job(number, *pair, folders[number]) for number, pair in enumerate(pairs)]
     configs = [resolve(graph, job.split, model, {**options, "seed": job.seed})[0] for job in jobs]
+    own = jobs[share[0] :: share[1]]
     reports: dict[int, OnEpoch] = {}
 
     def receive(message: tuple[Any, ...]) -> None:
@@ -94,7 +98,7 @@ def fit_all(
             on_end(number)
 
     workers = (num_workers or num_cores()) if out is not None and configs[0].num_threads == 1 else 1
-    groups = in_groups(jobs, group_size(graph, model, options), workers)
+    groups = in_groups(own, group_size(graph, model, options), workers)
     if out is None:
         return [run for group in groups for run in fit_group(graph, model, group, options, receive)]
 
@@ -102,7 +106,8 @@ def fit_all(
         fit_group(graph, model, group, options, report)
 
     spread(groups, work, receive, workers)
-    return [fit(graph, job.split, model, seed=job.seed, out=job.folder, **options) for job in jobs]
+    complete = [job for job in jobs if job in own or (job.folder and (job.folder / "record.json").exists())]
+    return [fit(graph, job.split, model, seed=job.seed, out=job.folder, **options) for job in complete]
 
 
 def in_groups(jobs: Sequence[Job], most: int, num_workers: int = 1) -> list[Sequence[Job]]:

@@ -1,0 +1,76 @@
+"""``adagpr train --partitions``: one training on a partition, by this process or by all that torchrun started."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import typer
+
+from adagpr.cli.training_bar import training_bar
+from adagpr.errors import InputError
+
+__all__ = ["Border", "train_partition"]
+
+Border = Literal["float32", "bfloat16"]
+
+
+def train_partition(
+    folder: Path,
+    model: str,
+    seeds: Sequence[int],
+    out: Path | None,
+    batch_parts: int | None,
+    border: Border,
+    options: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Trains and shows what came out; rank 0 speaks for all.
+
+    Args:
+        folder: Folder of the partition.
+        model: Name of the model.
+        seeds: The seed.
+        out: Folder of the run.
+        batch_parts: Parts of a batch; none to train exactly.
+        border: In which precision rows travel.
+        options: Arguments of the model and of the training.
+        as_json: Whether to print the record.
+    """
+    if len(seeds) > 1:
+        raise InputError("--partitions trains with one --seed at a time.")
+    from adagpr.training.config import TrainingConfig
+    from adagpr.training.partitioned import fit_partition
+
+    is_first = os.environ.get("RANK", "0") == "0"
+    run = out or Path("runs") / f"{folder.name}-{model}-seed-{seeds[0]}"
+    max_epochs = options.get("max_epochs", TrainingConfig.model_fields["max_epochs"].default)
+    with training_bar(1, max_epochs) as (start, _):
+        record = fit_partition(
+            folder,
+            model,
+            out=run,
+            per_batch=batch_parts,
+            border=border,
+            on_epoch=start(0, "") if is_first else None,
+            **{**options, "seed": seeds[0]},
+        )
+    if is_first and as_json:
+        typer.echo(json.dumps({"folder": str(run), **record}, indent=2))
+    elif is_first:
+        _show(record, run)
+
+
+def _show(record: dict[str, Any], folder: Path) -> None:
+    data, result, machine = record["data"], record["result"], record["machine"]
+    way = "batches of parts, approximate" if data["is_approximate"] else "exact"
+    sys.stdout.write(
+        f"{data['name']}: {data['num_nodes']:,} nodes, {data['num_edges']:,} edges in "
+        f"{record['config']['scale']['parts']} parts, {way}, {machine['ranks']} processes\n"
+        f"test accuracy {100 * result['test_acc']:.1f} %, validation {100 * result['val_acc']:.1f} %, "
+        f"best epoch {result['best_epoch']} of {result['num_epochs']}, {machine['seconds']:.0f} s\n\nfolder  {folder}\n"
+    )

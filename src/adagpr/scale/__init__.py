@@ -1,0 +1,1 @@
+"""Graphs that do not fit: partitions on disk, borders exchanged between processes, batches of parts."""

@@ -1,0 +1,369 @@
+"""A partitioned graph on disk: one folder a part, and a manifest that was written last.
+
+Nodes are numbered by part: part ``p`` holds the numbers from ``offsets[p]`` to ``offsets[p + 1]``, within a part in the
+order that the graph had. The files of a part are read by memory map:
+
+``nodes.arrow``: ``node_id``, and ``position``, the place of the node in the order of the whole graph.
+
+``graph.safetensors``: the rows of the adjacency as ``indptr`` and ``columns``, with ``weights`` unless all are 1. A
+column below the part's number of nodes is one of its own nodes; those from there on count through ``halo``, the numbers
+of the nodes elsewhere that its rows read, in ascending order. ``degree`` and ``halo_degree`` are the sums of whole rows
+of the adjacency, ``y`` the classes (-1 where unknown) and ``role`` 1, 2 or 3 for train, val and test nodes, else 0.
+
+``features.safetensors``: ``x``, or of sparse features ``indptr``, ``columns`` and ``values``.
+
+Each file names the partition that it belongs to, and the manifest has its size and its SHA-256 sum.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import safetensors.torch
+import scipy.sparse as sp
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from adagpr.errors import InputError
+from adagpr.files import make_folder, read_json, sha256_file, write_atomically, write_json
+from adagpr.graph import PARTS
+
+__all__ = ["FILES", "ROLES", "Manifest", "Part", "PartInfo", "Parts", "Rows", "open_parts", "positions", "write_part"]
+
+FORMAT = 1
+FILES = ("nodes.arrow", "graph.safetensors", "features.safetensors")
+# The number that stands for each part of the split.
+ROLES = {name: number for number, name in enumerate(PARTS, 1)}
+Method = Literal["metis", "greedy"]
+
+
+@dataclass(frozen=True)
+class PartInfo:
+    """What the manifest says of one part.
+
+    Attributes:
+        num_nodes: Nodes of the part.
+        num_edges: Stored entries of its rows.
+        num_halo: Nodes elsewhere that its rows read.
+        num_cut: Entries of its rows whose column is elsewhere.
+        files: Size in bytes and SHA-256 sum of each file.
+    """
+
+    num_nodes: int
+    num_edges: int
+    num_halo: int
+    num_cut: int
+    files: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What is known of a partition without opening its parts.
+
+    Attributes:
+        key: Names the partition; each of its files carries it.
+        name: What to call the graph.
+        num_features: Number of feature columns.
+        class_names: Name of each class.
+        is_symmetric: Whether every edge has its reverse with the same weight.
+        method: How nodes were assigned to parts.
+        split: Name of the split.
+        num_train: Number of training nodes.
+        num_val: Number of validation nodes.
+        num_test: Number of test nodes.
+        graph_sha256: Sum of the graph that was partitioned.
+        split_sha256: Sum of its split.
+        parts: Each part.
+        notes: What a reader of a result on this graph must know.
+        origin: The arguments of `adagpr.load` that give the graph, where it came from there.
+        recipe: How the features were made from tables, where they were.
+    """
+
+    key: str
+    name: str
+    num_features: int
+    class_names: tuple[str, ...]
+    is_symmetric: bool
+    method: Method
+    split: str
+    num_train: int
+    num_val: int
+    num_test: int
+    graph_sha256: str
+    split_sha256: str
+    parts: tuple[PartInfo, ...]
+    notes: tuple[str, ...] = ()
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Mapping[str, Any] | None = None
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of the graph."""
+        return sum(part.num_nodes for part in self.parts)
+
+    @property
+    def num_edges(self) -> int:
+        """Stored entries of the adjacency."""
+        return sum(part.num_edges for part in self.parts)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)
+
+    @property
+    def edge_cut(self) -> int:
+        """Entries between two parts."""
+        return sum(part.num_cut for part in self.parts)
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        """The first number of each part, and the number of nodes at the end."""
+        return np.concatenate([[0], np.cumsum([part.num_nodes for part in self.parts])]).astype(np.int64)
+
+    def write(self, folder: Path) -> None:
+        """Writes the manifest, after which the partition is complete."""
+        totals = {"num_nodes": self.num_nodes, "num_edges": self.num_edges, "edge_cut": self.edge_cut}
+        write_json(folder / "manifest.json", {"format": FORMAT, **totals, **asdict(self)})
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of a graph's adjacency with all that belongs to their nodes; what a part is written from and read as.
+
+    Attributes:
+        adj: One row a node. Columns are the nodes themselves in the same order, then those of ``halo``.
+        degree: Sum of the whole row of the adjacency, for the nodes and then for those of ``halo``.
+        halo: Numbers of the nodes elsewhere, ascending.
+        x: Features of the nodes: a dense tensor or a SciPy CSR array.
+        y: Class of each node, -1 where it is unknown.
+        role: 1, 2 or 3 for train, val and test nodes, else 0.
+        node_ids: Name of each node.
+        position: Place of each node in the order of the whole graph.
+    """
+
+    adj: sp.csr_array
+    degree: np.ndarray
+    halo: np.ndarray
+    x: Tensor | sp.csr_array
+    y: Tensor
+    role: np.ndarray
+    node_ids: pa.Array
+    position: np.ndarray
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of rows."""
+        return int(self.adj.shape[0])
+
+    def index(self, part: str) -> Tensor:
+        """The positions of the train, val or test nodes among these rows."""
+        return positions(self.role, part)
+
+
+def positions(role: np.ndarray, part: str) -> Tensor:
+    """The positions of the train, val or test nodes among nodes of these roles."""
+    return torch.from_numpy(np.flatnonzero(role == ROLES[part]))
+
+
+class Part:
+    """One part of a partition, read by memory map."""
+
+    def __init__(self, folder: Path, number: int, manifest: Manifest) -> None:
+        self.folder = folder / part_name(number)
+        self.number = number
+        self._manifest = manifest
+        self.info = manifest.parts[number]
+
+    def check(self, sums: bool = True) -> None:
+        """Raises an `InputError` that names the first file which is missing, altered or of another partition.
+
+        Args:
+            sums: Whether to read each file whole and compare its sum; else sizes and names alone.
+        """
+        for name in FILES:
+            path, known = self.folder / name, self.info.files[name]
+            if not path.is_file():
+                raise InputError(f"{path} is missing. Copy it from where the partition was made, or partition again.")
+            key = _arrow_key(path) if name.endswith(".arrow") else _safetensors_key(path)
+            if key is not None and key != self._manifest.key:
+                raise InputError(f"{path} belongs to another partition than {self.folder.parent / 'manifest.json'}.")
+            if path.stat().st_size != known["bytes"] or (sums and sha256_file(path) != known["sha256"]):
+                raise InputError(f"{path} was altered: its sum differs from the manifest's. Partition again.")
+
+    def nodes(self) -> pa.Table:
+        """Ids and positions of the nodes."""
+        path = self.folder / "nodes.arrow"
+        try:
+            with pa.memory_map(str(path)) as source:
+                return pa.ipc.open_file(source).read_all()
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(f"{path} cannot be read ({error}).") from error
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """All tensors of a file, mapped into memory and not copied."""
+        path = self.folder / name
+        try:
+            with safe_open(path, "pt") as file:
+                return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
+        except (OSError, SafetensorError) as error:
+            raise InputError(f"{path} cannot be read ({error}).") from error
+
+    def rows(self) -> Rows:
+        """The part as one block of rows."""
+        graph, nodes = self.tensors("graph.safetensors"), self.nodes()
+        shape = (self.info.num_nodes, self.info.num_nodes + self.info.num_halo)
+        columns = graph["columns"].numpy()
+        weights = graph["weights"].numpy() if "weights" in graph else np.ones(len(columns), dtype=np.float32)
+        return Rows(
+            sp.csr_array((weights, columns, graph["indptr"].numpy()), shape=shape),
+            torch.cat([graph["degree"], graph["halo_degree"]]).numpy(),
+            graph["halo"].numpy(),
+            self.features(),
+            graph["y"],
+            graph["role"].numpy(),
+            nodes["node_id"].combine_chunks(),
+            nodes["position"].to_numpy(),
+        )
+
+    def targets(self) -> tuple[Tensor, np.ndarray]:
+        """The classes of the nodes, and what each is for."""
+        graph = self.tensors("graph.safetensors")
+        return graph["y"], graph["role"].numpy()
+
+    def features(self) -> Tensor | sp.csr_array:
+        """The features of the nodes."""
+        stored = self.tensors("features.safetensors")
+        if "x" in stored:
+            return stored["x"]
+        shape = (self.info.num_nodes, self._manifest.num_features)
+        arrays = (stored["values"].numpy(), stored["columns"].numpy(), stored["indptr"].numpy())
+        return sp.csr_array(arrays, shape=shape)
+
+
+class Parts:
+    """A partition that is complete.
+
+    Attributes:
+        folder: Where it is.
+        manifest: What is known of it.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder, self.manifest = folder, manifest
+
+    def __len__(self) -> int:
+        return len(self.manifest.parts)
+
+    def __getitem__(self, number: int) -> Part:
+        return Part(self.folder, range(len(self))[number], self.manifest)
+
+
+def part_name(number: int) -> str:
+    """The folder of a part."""
+    return f"part-{number:05d}"
+
+
+def open_parts(folder: Path | str) -> Parts:
+    """Reads the manifest of a partition; its parts are opened when they are asked for."""
+    folder = Path(folder)
+    path = folder / "manifest.json"
+    if not path.is_file():
+        raise InputError(f"{folder} holds no complete partition: there is no manifest.json in it.")
+    content = read_json(path)
+    try:
+        if content["format"] != FORMAT:
+            raise InputError(f"{path} is of format {content['format']}, this version reads format {FORMAT}.")
+        known = {key: content[key] for key in Manifest.__dataclass_fields__ if key in content}
+        parts = tuple(PartInfo(**part) for part in known.pop("parts"))
+        for key in ("class_names", "notes"):
+            known[key] = tuple(known[key])
+        manifest = Manifest(parts=parts, **known)
+        if not parts or any(set(part.files) != set(FILES) for part in parts):
+            raise ValueError("its parts are incomplete")
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is not the manifest of a partition ({error}).") from error
+    return Parts(folder, manifest)
+
+
+def write_part(folder: Path, number: int, rows: Rows, key: str) -> PartInfo:
+    """Writes the files of one part and says what the manifest needs to know.
+
+    Args:
+        folder: Folder of the partition.
+        number: Number of the part.
+        rows: What it holds; columns within a row ascending.
+        key: Name of the partition.
+    """
+    own = folder / part_name(number)
+    make_folder(own)
+    size, index = rows.num_nodes, torch.int32 if rows.adj.shape[1] < 2**31 else torch.int64
+    graph = {
+        "indptr": torch.from_numpy(rows.adj.indptr.astype(np.int64)),
+        "columns": torch.from_numpy(rows.adj.indices).to(index),
+        "degree": torch.from_numpy(rows.degree[:size].astype(np.float64)),
+        "halo": torch.from_numpy(rows.halo.astype(np.int64)),
+        "halo_degree": torch.from_numpy(rows.degree[size:].astype(np.float64)),
+        "y": rows.y,
+        "role": torch.from_numpy(rows.role.astype(np.int8)),
+    }
+    if not (rows.adj.data == 1).all():
+        graph["weights"] = torch.from_numpy(rows.adj.data)
+    _write_safetensors(own / "graph.safetensors", graph, key)
+    _write_safetensors(own / "features.safetensors", _feature_tensors(rows.x), key)
+    table = pa.table({"node_id": rows.node_ids, "position": rows.position.astype(np.int64)})
+    write_atomically(own / "nodes.arrow", lambda path: _write_arrow(path, table, key))
+    files = {name: {"bytes": (own / name).stat().st_size, "sha256": sha256_file(own / name)} for name in FILES}
+    num_cut = int((rows.adj.indices >= size).sum())
+    return PartInfo(size, int(rows.adj.nnz), len(rows.halo), num_cut, files)
+
+
+def _feature_tensors(x: Tensor | sp.csr_array) -> dict[str, Tensor]:
+    if isinstance(x, Tensor):
+        return {"x": x.float()}
+    return {
+        "indptr": torch.from_numpy(x.indptr.astype(np.int64)),
+        "columns": torch.from_numpy(x.indices.astype(np.int32)),
+        "values": torch.from_numpy(x.data.astype(np.float32)),
+    }
+
+
+def _write_safetensors(path: Path, tensors: dict[str, Tensor], key: str) -> None:
+    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, lambda temporary: safetensors.torch.save_file(contiguous, temporary, {"partition": key}))
+
+
+def _write_arrow(path: Path, table: pa.Table, key: str) -> None:
+    schema = table.schema.with_metadata({"partition": key})
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        writer.write_table(table.cast(schema))
+
+
+def _safetensors_key(path: Path) -> str | None:
+    """The partition that a file names; none where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(size)) if size <= path.stat().st_size else {}
+            return str(header["__metadata__"]["partition"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _arrow_key(path: Path) -> str | None:
+    try:
+        with pa.memory_map(str(path)) as source:
+            metadata = pa.ipc.open_file(source).schema.metadata or {}
+            return str(metadata[b"partition"].decode())
+    except (OSError, KeyError, ValueError, pa.ArrowException):
+        return None

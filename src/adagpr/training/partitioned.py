@@ -1,0 +1,210 @@
+"""`fit_partition`: training on a graph that lies in parts on disk, by one process or by several.
+
+Without ``per_batch`` training is exact: each process holds the rows of its parts (see `adagpr.training.shares`). With
+it one process reads batches of parts (see `adagpr.training.batches`), which is approximate, and the record says so.
+
+Rank 0 alone writes checkpoints, configuration and record. A run may go on with another number of processes: nothing in
+its configuration depends on it. Predictions are written by each process for its own parts, one file a part.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from adagpr.errors import InputError
+from adagpr.files import folder_lock, make_folder, read_json, write_toml
+from adagpr.nn import AdaGPR
+from adagpr.ops import reused
+from adagpr.scale.disk import stored_operator
+from adagpr.scale.exchange import share_of_rank
+from adagpr.scale.group import Group, group_from_environment
+from adagpr.scale.parts import Parts, open_parts, positions
+from adagpr.training.batches import Batches
+from adagpr.training.checkpoint import load_bytes, save_tensors
+from adagpr.training.config import TrainingConfig, plain_options, resolve_options
+from adagpr.training.fitting import CHECKPOINT_SECONDS, OnEpoch, check_same, set_memory, silent, stored_config, threads
+from adagpr.training.loop import State, balanced_weights, train
+from adagpr.training.machine import forget_peak_memory, keep_freed_memory, num_cores
+from adagpr.training.partitioned_record import Ground, finish
+from adagpr.training.shares import share_of
+
+__all__ = ["Border", "fit_partition"]
+
+Border = Literal["float32", "bfloat16"]
+
+
+def fit_partition(
+    partition: Path | str,
+    model: str = "adagpr",
+    *,
+    out: Path | str,
+    per_batch: int | None = None,
+    border: Border = "float32",
+    on_epoch: OnEpoch | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    **options: Any,
+) -> dict[str, Any]:
+    """Trains a model on a partition; the same call goes on from the last checkpoint, or reads a complete run's record.
+
+    Where ``torchrun`` started several processes, each calls this and they train together.
+
+    Args:
+        partition: Folder of the partition.
+        model: Name of the model: ``"adagpr"`` or ``"gcnii"``.
+        out: Folder of the run; rank 0 writes it.
+        per_batch: Parts of a batch, for a graph that memory does not hold; none to train exactly on all of it.
+        border: In which precision rows travel between processes.
+        on_epoch: Called in rank 0 after each epoch with its number, its measurements and the stopping rule.
+        checkpoint_seconds: Seconds between two checkpoints.
+        options: Arguments of the model and fields of `TrainingConfig`, by their names.
+
+    Returns:
+        The record.
+
+    Raises:
+        InputError: Something does not fit, in this process or in another; nothing was written.
+    """
+    folder = Path(out)
+    with ExitStack() as stack:
+        group = stack.enter_context(group_from_environment(options.get("device", "cpu")))
+        parts = group.together(lambda: _checked_parts(Path(partition), group, per_batch))
+        record = _record(folder, group)
+        config, plain, state = group.together(
+            lambda: _opened(folder, group, parts, model, per_batch, border, options, record is not None, stack)
+        )
+        if record is not None:
+            return record
+        forget_peak_memory()
+        keep_freed_memory()
+        for context in (reused(), threads(config.num_threads or 1)):
+            stack.enter_context(context)
+        _restore(state, folder, group)
+        ground = stack.enter_context(_ground(parts, group, config, per_batch, border, folder))
+        save, report = _writer(folder, group, state), (on_epoch or silent) if group.rank == 0 else silent
+        train(state, ground, config, report, save, checkpoint_seconds)
+        return finish(state, ground, config, plain, parts, group, folder)
+
+
+def _checked_parts(folder: Path, group: Group, per_batch: int | None) -> Parts:
+    """The partition, once the parts that this process reads are found to be whole."""
+    parts = open_parts(folder)
+    if per_batch is None:
+        numbers = share_of_rank(len(parts), group.rank, group.size)
+    elif group.size > 1:
+        raise InputError("Batches of parts are read by one process; without --batch-parts several train exactly.")
+    elif not 1 <= per_batch <= len(parts):
+        raise InputError(f"A batch takes 1 to {len(parts)} parts of this partition, got {per_batch}.")
+    else:
+        numbers = range(len(parts))
+    for number in numbers:
+        parts[number].check()
+    return parts
+
+
+def _record(folder: Path, group: Group) -> dict[str, Any] | None:
+    """The record of a run that is complete, as rank 0 has it."""
+    path = folder / "record.json"
+    own = group.together(lambda: read_json(path) if group.rank == 0 and path.exists() else None)
+    record: dict[str, Any] | None = json.loads(group.from_first(json.dumps(own).encode()))
+    return record
+
+
+def _opened(
+    folder: Path,
+    group: Group,
+    parts: Parts,
+    model: str,
+    per_batch: int | None,
+    border: Border,
+    options: dict[str, Any],
+    is_complete: bool,
+    stack: ExitStack,
+) -> tuple[TrainingConfig, dict[str, Any], State]:
+    """Checks what is asked for; in rank 0 takes the folder and writes the configuration."""
+    stored = stored_config(folder) if group.rank == 0 else None
+    if stored is not None and options.get("num_threads") is None:
+        options = {**options, "num_threads": stored["training"]["num_threads"]}
+    config, plain, state = _resolved(parts, model, per_batch, border, options)
+    if stored is not None:
+        check_same(folder, stored, plain)
+    if group.rank == 0 and not is_complete:
+        make_folder(folder)
+        stack.enter_context(folder_lock(folder))
+        write_toml(folder / "config.toml", plain)
+    return config, plain, state
+
+
+def _resolved(
+    parts: Parts, model: str, per_batch: int | None, border: Border, options: dict[str, Any]
+) -> tuple[TrainingConfig, dict[str, Any], State]:
+    manifest = parts.manifest
+    config, built = resolve_options(manifest, model, options)
+    if not isinstance(built, AdaGPR) or built.pair_norm is not None or built.drop_edge > 0:
+        raise InputError("Partitions are for AdaGPR and GCNII without drop_edge and pair_norm.")
+    if per_batch is not None and not built.is_plain:
+        raise InputError("Batches of parts are for AdaGPR and GCNII with weight_maps 'shared'.")
+    if config.direction == "symmetric" and not manifest.is_symmetric:
+        raise InputError(
+            "direction is 'symmetric', but the edges of this partition go one way: partition it both ways."
+        )
+    if options.get("num_threads") is None:
+        beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        most = max(1, num_cores() // beside)
+        config = config.model_copy(update={"num_threads": min(config.num_threads or 1, most)})
+    data = {"name": manifest.name, **manifest.origin, "split": manifest.split}
+    data |= {"graph_sha256": manifest.graph_sha256, "split_sha256": manifest.split_sha256}
+    scale = {"parts": len(parts), "per_batch": per_batch, "border": border}
+    built.seed(config.seed)
+    largest = max(part.num_nodes for part in manifest.parts)
+    set_memory(built, config, largest * per_batch if per_batch else manifest.num_nodes)
+    return (
+        config,
+        {"data": data, **plain_options(config, built), "scale": scale},
+        State(built.to(config.device), config),
+    )
+
+
+def _restore(state: State, folder: Path, group: Group) -> None:
+    """Puts back the last checkpoint, which rank 0 has and all get."""
+    path = folder / "checkpoint" / "state.safetensors"
+    own = path.read_bytes() if group.rank == 0 and path.exists() else b""
+    content = group.from_first(own)
+    if content:
+        try:
+            state.restore(*load_bytes(content))
+        except (ValueError, KeyError, RuntimeError) as error:
+            raise InputError(f"{path} is damaged ({error}). Remove its folder to start this run anew.") from error
+
+
+@contextmanager
+def _ground(
+    parts: Parts, group: Group, config: TrainingConfig, per_batch: int | None, border: Border, folder: Path
+) -> Iterator[Ground]:
+    if per_batch is None:
+        yield share_of(parts, group, config, torch.bfloat16 if border == "bfloat16" else None)
+        return
+    weights = None
+    if config.class_weights == "balanced":
+        targets = (parts[number].targets() for number in range(len(parts)))
+        counts = [
+            torch.bincount(y[positions(role, "train")], minlength=parts.manifest.num_classes) for y, role in targets
+        ]
+        weights = balanced_weights(torch.stack(counts).sum(0))
+    with stored_operator(parts, config.self_loops, folder) as operator:
+        yield Batches(parts, per_batch, operator, config, weights)
+
+
+def _writer(folder: Path, group: Group, state: State) -> Any:
+    def save() -> None:
+        if group.rank == 0:
+            make_folder(folder / "checkpoint")
+            save_tensors(folder / "checkpoint" / "state.safetensors", *state.tensors())
+
+    return save

@@ -1,0 +1,48 @@
+"""Losses and accuracies that are counted part by part and added up over processes."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from adagpr.graph import PARTS
+from adagpr.metrics import class_counts, macro_f1_of_counts
+from adagpr.scale.group import Group
+from adagpr.scale.parts import positions
+
+__all__ = ["Tally"]
+
+
+class Tally:
+    """What is counted of train, val and test nodes: their losses, and of each class what `class_counts` counts."""
+
+    def __init__(self, num_classes: int) -> None:
+        self._losses = np.zeros(len(PARTS))
+        self._counts = np.zeros((len(PARTS), 3, num_classes))
+
+    def add(self, logits: Tensor, y: Tensor, role: np.ndarray) -> None:
+        """Counts some nodes.
+
+        Args:
+            logits: One row a node.
+            y: Their classes.
+            role: What each is for; see `adagpr.scale.parts`.
+        """
+        for number, part in enumerate(PARTS):
+            index = positions(role, part)
+            self._losses[number] += F.cross_entropy(logits[index].double(), y[index], reduction="sum").item()
+            self._counts[number] += class_counts(logits[index], y[index])
+
+    def scores(self, group: Group) -> dict[str, float]:
+        """Mean loss, accuracy and macro F1 of train, val and test nodes of all processes."""
+        every = torch.from_numpy(np.concatenate([self._losses, self._counts.reshape(-1)]))
+        losses, flat = np.split(group.sum_(every).numpy(), [len(PARTS)])
+        scores = {}
+        for part, loss, counts in zip(PARTS, losses, flat.reshape(self._counts.shape), strict=True):
+            num_nodes = counts[2].sum()
+            scores[f"{part}_loss"] = float(loss / num_nodes)
+            scores[f"{part}_acc"] = float(counts[0].sum() / num_nodes)
+            scores[f"{part}_macro_f1"] = macro_f1_of_counts(counts)
+        return scores
