@@ -118,7 +118,7 @@ def test_the_bytes_do_not_depend_on_the_memory(tmp_path: Path, monkeypatch: pyte
     columns = Columns("topic", weight="weight", split="split")
     partition_tables(*files, columns, 4, tmp_path / "much", 1e9)
     for name, size in (("MIN_SLICE", 20_000), ("MAX_ROWS", 100), ("NUM_BUCKETS", 7), ("NUM_UNITS", 50)):
-        monkeypatch.setattr(f"adagpr.scale.stream.{name}", size)
+        monkeypatch.setattr(f"adagpr.scale.stream.sizes.{name}", size)
     partition_tables(*files, columns, 4, tmp_path / "little", 400_000)
     assert files_of(tmp_path / "much") == files_of(tmp_path / "little")
 

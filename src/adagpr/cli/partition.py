@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adagpr.cli.options import DataRoot
+from adagpr.cli.options import (
+    AsIs,
+    DataRoot,
+    Directed,
+    EdgeTable,
+    Features,
+    IdColumn,
+    LabelColumn,
+    NodeTable,
+    SourceColumn,
+    SplitColumn,
+    TargetColumn,
+    WeightColumn,
+    given_tables,
+)
 from adagpr.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
@@ -50,25 +63,17 @@ def partition(
         str | None, typer.Option(help="Memory to use, such as 4GB. Default: half of what is available.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Chooses the split where one is drawn.")] = 0,
-    nodes: Annotated[
-        Path | None, typer.Option(help="Your own graph: a table of nodes (CSV, TSV, Parquet or Feather).")
-    ] = None,
-    edges: Annotated[Path | None, typer.Option(help="Its table of edges.")] = None,
-    label: Annotated[str | None, typer.Option(help="Column of the classes; empty where the class is unknown.")] = None,
-    id_column: Annotated[str | None, typer.Option("--id", help="Column of the ids. Default: found.")] = None,
-    source: Annotated[str | None, typer.Option(help="Column where edges start. Default: found.")] = None,
-    target: Annotated[str | None, typer.Option(help="Column where edges end. Default: found.")] = None,
-    weight: Annotated[str | None, typer.Option(help="Column of the edges' weights. Default: found.")] = None,
-    split_column: Annotated[
-        str | None, typer.Option(help="Column that says train, val or test. Default: found, else a split is drawn.")
-    ] = None,
-    feature: Annotated[
-        list[str] | None, typer.Option(help="Column to make features of; repeatable. Default: all that are left.")
-    ] = None,
-    directed: Annotated[bool, typer.Option("--directed", help="Edges go one way.")] = False,
-    as_is: Annotated[
-        bool, typer.Option("--as-is", help="Take numbers as they are and leave other columns out.")
-    ] = False,
+    nodes: NodeTable = None,
+    edges: EdgeTable = None,
+    label: LabelColumn = None,
+    id_column: IdColumn = None,
+    source: SourceColumn = None,
+    target: TargetColumn = None,
+    weight: WeightColumn = None,
+    split_column: SplitColumn = None,
+    feature: Features = None,
+    directed: Directed = False,
+    as_is: AsIs = False,
     data_root: DataRoot = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -79,15 +84,23 @@ def partition(
     if method not in _METHODS:
         raise unknown_name("method", method, _METHODS)
     budget = _bytes(memory)
-    named: dict[str, Any] = {"nodes": nodes, "edges": edges, "label": label, "id": id_column, "source": source}
-    named |= {"target": target, "weight": weight, "split_column": split_column, "features": feature}
-    named |= {"directed": directed, "as_is": as_is}
-    tables = {
-        key: os.fspath(value) if isinstance(value, Path) else value
-        for key, value in named.items()
-        if value or value == ""
-    }
-    _check_names(dataset, tables)
+    tables = given_tables(
+        dataset,
+        {},
+        nodes=nodes,
+        edges=edges,
+        label=label,
+        id=id_column,
+        source=source,
+        target=target,
+        weight=weight,
+        split_column=split_column,
+        features=feature,
+        directed=directed,
+        as_is=as_is,
+    )
+    if dataset is None and not tables:
+        raise InputError("Name a data set, or give tables with --nodes, --edges and --label.")
     with _progress_bar() as on_progress:
         if tables and _method(method, out, lambda: _tables_memory(tables), budget) == "greedy":
             made = _stream(tables, split, parts, out, budget, seed, on_progress)
@@ -101,16 +114,6 @@ def partition(
         typer.echo(json.dumps(_plain(made), indent=2))
     else:
         _show(made, bool(tables))
-
-
-def _check_names(dataset: str | None, tables: dict[str, Any]) -> None:
-    if dataset is not None and tables:
-        raise InputError(f"Give a data set or tables, not both: '{dataset}' and --{next(iter(tables))}.")
-    if dataset is None and not tables:
-        raise InputError("Name a data set, or give tables with --nodes, --edges and --label.")
-    for name in ("nodes", "edges", "label"):
-        if tables and name not in tables:
-            raise InputError(f"Tables need --nodes, --edges and --label; --{name} is missing.")
 
 
 def _bytes(size: str | None) -> float:

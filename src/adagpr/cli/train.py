@@ -11,7 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adagpr.cli.options import DataRoot
+from adagpr.cli.options import (
+    AsIs,
+    DataRoot,
+    Directed,
+    EdgeTable,
+    Features,
+    IdColumn,
+    LabelColumn,
+    NodeTable,
+    SourceColumn,
+    SplitColumn,
+    TargetColumn,
+    WeightColumn,
+    given_tables,
+)
 from adagpr.cli.request import Request, read_request
 from adagpr.cli.train_partition import Border, train_partition
 from adagpr.cli.training_bar import training_bar
@@ -50,25 +64,17 @@ def train(
         typer.Option("--without-graph", help="Train once more with every layer at hop 0, to see what the graph adds."),
     ] = False,
     data_root: DataRoot = None,
-    nodes: Annotated[
-        Path | None, typer.Option(help="Your own graph: a table of nodes (CSV, TSV, Parquet or Feather).")
-    ] = None,
-    edges: Annotated[Path | None, typer.Option(help="Its table of edges.")] = None,
-    label: Annotated[str | None, typer.Option(help="Column of the classes; empty where the class is unknown.")] = None,
-    id_column: Annotated[str | None, typer.Option("--id", help="Column of the ids. Default: found.")] = None,
-    source: Annotated[str | None, typer.Option(help="Column where edges start. Default: found.")] = None,
-    target: Annotated[str | None, typer.Option(help="Column where edges end. Default: found.")] = None,
-    weight: Annotated[str | None, typer.Option(help="Column of the edges' weights. Default: found.")] = None,
-    split_column: Annotated[
-        str | None, typer.Option(help="Column that says train, val or test. Default: found, else a split is drawn.")
-    ] = None,
-    feature: Annotated[
-        list[str] | None, typer.Option(help="Column to make features of; repeatable. Default: all that are left.")
-    ] = None,
-    directed: Annotated[bool, typer.Option("--directed", help="Edges go one way.")] = False,
-    as_is: Annotated[
-        bool, typer.Option("--as-is", help="Take numbers as they are and leave other columns out.")
-    ] = False,
+    nodes: NodeTable = None,
+    edges: EdgeTable = None,
+    label: LabelColumn = None,
+    id_column: IdColumn = None,
+    source: SourceColumn = None,
+    target: TargetColumn = None,
+    weight: WeightColumn = None,
+    split_column: SplitColumn = None,
+    feature: Features = None,
+    directed: Directed = False,
+    as_is: AsIs = False,
     partitions: Annotated[
         Path | None,
         typer.Option(
@@ -98,30 +104,31 @@ def train(
     from adagpr.training.config import config_digest, resolve
 
     request = read_request(config, settings or [])
-    named: dict[str, Any] = {
-        "nodes": nodes,
-        "edges": edges,
-        "label": label,
-        "id": id_column,
-        "source": source,
-        "target": target,
-    }
-    named |= {"weight": weight, "split_column": split_column, "features": feature, "directed": directed, "as_is": as_is}
-    tables = {
-        key: os.fspath(value) if isinstance(value, Path) else value
-        for key, value in named.items()
-        if value or value == ""
-    }
+    stored = request.data if request.dataset == "tables" else {}
+    tables = given_tables(
+        dataset,
+        stored,
+        nodes=nodes,
+        edges=edges,
+        label=label,
+        id=id_column,
+        source=source,
+        target=target,
+        weight=weight,
+        split_column=split_column,
+        features=feature,
+        directed=directed,
+        as_is=as_is,
+    )
     if tables:
-        stored = request.data if request.dataset == "tables" else {}
-        dataset = _tables_name(dataset, {**stored, **tables})
+        dataset = "tables"
     options = {key: value for key, value in request.options.items() if key != "seed"}
     if device is not None:
         options["device"] = device
     seeds = seed or [request.options.get("seed", 0)]
     model = model or request.model
     if partitions is not None:
-        if dataset is not None or tables or split is not None or without_graph:
+        if dataset is not None or split is not None or without_graph:
             raise InputError("--partitions stands in place of a data set, its tables and its split.")
         train_partition(partitions, model, seeds, out, batch_parts, border, options, as_json)
         return
@@ -198,16 +205,6 @@ def _folded(notes: Sequence[str]) -> list[str]:
         own[0] if len(own) == 1 else f"{own[0]} So too {len(own) - 1} more columns; see report.html."
         for own in alike.values()
     ]
-
-
-def _tables_name(dataset: str | None, tables: dict[str, Any]) -> str:
-    """The name of a user's tables, once all that they need is given."""
-    if dataset is not None:
-        raise InputError(f"Give a data set or tables, not both: '{dataset}' and --{next(iter(tables))}.")
-    for name in ("nodes", "edges", "label"):
-        if name not in tables:
-            raise InputError(f"Tables need --nodes, --edges and --label; --{name} is missing.")
-    return "tables"
 
 
 def _report(folder: Path, has_twins: bool, graph: Graph, splits: list[Split]) -> None:
