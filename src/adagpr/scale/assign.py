@@ -29,9 +29,11 @@ __all__ = ["Block", "block_size", "capacity", "check_num_parts", "edge_cut", "gr
 # First node, where the rows start and end among the columns (from 0), columns.
 Block = tuple[int, np.ndarray, np.ndarray]
 
-# A part holds at most this share of nodes more than the mean, and should not hold more than so many times the entries.
+# A part holds at most this share of nodes more than the mean, and should not hold more than so many times the mean of
+# entries; less where parts are few, since twice the mean of two is all.
 IMBALANCE = 0.05
 ENTRIES = 2.0
+_MORE_WITH_EACH_PART = 0.1
 _MAX_BLOCK = 4096
 _MIN_BLOCK = 8
 _NUM_BLOCKS = 256
@@ -159,7 +161,8 @@ class _Room:
 
     def __init__(self, num_nodes: int, num_edges: int, num_parts: int) -> None:
         self._most = capacity(num_nodes, num_parts)
-        self._many = max(1.0, ENTRIES * num_edges / num_parts)
+        times = min(ENTRIES, 1 + _MORE_WITH_EACH_PART * num_parts)
+        self._many = max(1.0, times * num_edges / num_parts)
         self._load = np.zeros(num_parts, dtype=np.int64)
         self._entries = np.zeros(num_parts)
 

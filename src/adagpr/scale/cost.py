@@ -50,7 +50,7 @@ class Shape:
 
     Attributes:
         num_nodes: Nodes of the graph.
-        num_entries: Stored entries of its adjacency; those of the self loops come on top.
+        num_entries: Stored entries of its adjacency beside self loops, which are added.
         num_features: Feature columns.
         num_classes: Classes.
         channels: Width of the hidden layers.
@@ -168,8 +168,8 @@ def missing_share(num_reads: np.ndarray, num_rows: int) -> float:
         num_rows: How many rows the cache holds.
 
     Example:
-        >>> missing_share(np.array([1, 6, 1, 2]), 2)
-        0.2
+        >>> missing_share(np.array([1, 5, 1, 1]), 2)
+        0.25
     """
     ordered = np.sort(num_reads)[::-1]
     return 1 - float(ordered[:num_rows].sum() / max(1, ordered.sum()))

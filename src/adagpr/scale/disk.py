@@ -22,7 +22,6 @@ from torch import Tensor
 
 from adagpr.ops import Operator
 from adagpr.ops.csr import csr, csr_tensor
-from adagpr.ops.scratch import on_disk
 from adagpr.scale.operators import normalised
 from adagpr.scale.parts import Parts
 
@@ -77,12 +76,12 @@ def _file(folder: Path, number: int) -> Path:
 
 @contextmanager
 def stored_operator(parts: Parts, self_loops: bool, folder: Path) -> Iterator[StoredOperator]:
-    """Writes the normalised rows of all parts; until the context ends, large matrices lie on disk too.
+    """Writes the normalised rows of all parts, and removes them when the context ends.
 
     Args:
         parts: The partition.
         self_loops: Whether to add the identity before normalising.
-        folder: A folder with room for the rows and some matrices; what is written there is removed in the end.
+        folder: A folder with room for them.
     """
     with TemporaryDirectory(prefix="rows-", dir=folder) as name:
         own = Path(name)
@@ -94,5 +93,4 @@ def stored_operator(parts: Parts, self_loops: bool, folder: Path) -> Iterator[St
                 tensors |= {f"{key}.{part}": getattr(tensor, part)() for part in _TENSORS}
             safetensors.torch.save_file(tensors, _file(own, number))
         empty = torch.empty(0)
-        with on_disk(own):
-            yield StoredOperator(empty, empty, "directed", self_loops, parts, own)
+        yield StoredOperator(empty, empty, "directed", self_loops, parts, own)

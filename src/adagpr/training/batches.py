@@ -21,7 +21,7 @@ from adagpr.errors import InputError
 from adagpr.metrics import accuracy
 from adagpr.nn import AdaGPR, Model
 from adagpr.ops import features
-from adagpr.ops.scratch import matrix
+from adagpr.ops.scratch import matrix, on_disk
 from adagpr.scale.disk import StoredOperator
 from adagpr.scale.join import induced
 from adagpr.scale.operators import operator_of
@@ -93,7 +93,7 @@ class Batches:
         if not isinstance(model, AdaGPR) or not model.is_plain:
             raise InputError(f"Batches of parts are for AdaGPR and GCNII with shared weights, not for '{model.name}'.")
         offsets = self.parts.manifest.offsets.tolist()
-        with torch.inference_mode():
+        with torch.inference_mode(), on_disk(self.operator.folder):
             model.eval()
             h_0 = matrix(offsets[-1], model.lin_in.weight.shape[0])
             for number in range(len(self.parts)):
@@ -101,4 +101,5 @@ class Batches:
                 h_0[offsets[number] : offsets[number + 1]] = own.relu_()
             h = model.trunk(h_0, self.operator)
             for number in range(len(self.parts)):
-                yield number, model.lin_out(h[offsets[number] : offsets[number + 1]])
+                logits = model.lin_out(h[offsets[number] : offsets[number + 1]])
+                yield number, matrix(*logits.shape).copy_(logits)

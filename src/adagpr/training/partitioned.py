@@ -83,8 +83,10 @@ def fit_partition(
             return record
         forget_peak_memory()
         keep_freed_memory()
-        for context in (reused(), threads(config.num_threads or 1)):
-            stack.enter_context(context)
+        stack.enter_context(threads(config.num_threads or 1))
+        if per_batch is None:
+            # Batches differ in size: what one leaves would not serve the next.
+            stack.enter_context(reused())
         _restore(state, folder, group)
         ground = stack.enter_context(_ground(parts, group, config, per_batch, border, folder))
         save, report = _writer(folder, group, state), (on_epoch or silent) if group.rank == 0 else silent
@@ -131,7 +133,7 @@ def _opened(
     stored = stored_config(folder) if group.rank == 0 else None
     if stored is not None and options.get("num_threads") is None:
         options = {**options, "num_threads": stored["training"]["num_threads"]}
-    config, plain, state = _resolved(parts, model, per_batch, border, options)
+    config, plain, state = _resolved(parts, group.size, model, per_batch, border, options)
     if stored is not None:
         check_same(folder, stored, plain)
     if group.rank == 0 and not is_complete:
@@ -142,7 +144,7 @@ def _opened(
 
 
 def _resolved(
-    parts: Parts, model: str, per_batch: int | None, border: Border, options: dict[str, Any]
+    parts: Parts, num_ranks: int, model: str, per_batch: int | None, border: Border, options: dict[str, Any]
 ) -> tuple[TrainingConfig, dict[str, Any], State]:
     manifest = parts.manifest
     config, built = resolve_options(manifest, model, options)
@@ -163,7 +165,7 @@ def _resolved(
     scale = {"parts": len(parts), "per_batch": per_batch, "border": border}
     built.seed(config.seed)
     largest = max(part.num_nodes for part in manifest.parts)
-    set_memory(built, config, largest * per_batch if per_batch else manifest.num_nodes)
+    set_memory(built, config, largest * per_batch if per_batch else manifest.num_nodes // num_ranks)
     return (
         config,
         {"data": data, **plain_options(config, built), "scale": scale},

@@ -15,7 +15,6 @@ from torch import Tensor
 from adagpr.files import make_folder, write_atomically, write_json
 from adagpr.graph import PARTS
 from adagpr.metrics import temperature
-from adagpr.ops.scratch import matrix
 from adagpr.scale.group import Group
 from adagpr.scale.parts import Part, Parts, part_name, positions
 from adagpr.training.batches import Batches
@@ -48,7 +47,7 @@ def finish(
     logits: list[tuple[int, Tensor]] = []
     for number, own in ground.logits_of_parts(model):
         tally.add(own.cpu(), *parts[number].targets())
-        logits.append((number, matrix(*own.shape).copy_(own)))
+        logits.append((number, own))
     found = _temperature(logits, parts, group)
     for number, own in logits:
         _write_predictions(folder, parts[number], own, manifest.class_names, found)
@@ -67,7 +66,12 @@ def finish(
         "data": _describe(parts, plain["scale"]["per_batch"]),
         "result": result,
         "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "machine": {**describe_machine(state.seconds), "ranks": group.size, "bytes_sent": sent},
+        "machine": {
+            **describe_machine(state.seconds),
+            "ranks": group.size,
+            "bytes_sent": sent,
+            "recompute": model.recompute,
+        },
         "calibration": {"temperature": found},
     }
     coefficients = model.coefficients()
