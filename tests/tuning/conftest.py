@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +13,7 @@ import adagpr
 from adagpr.graph import Graph, Split
 from adagpr.tuning import Space, Standing, read_space, tune
 from adagpr.tuning.crew import OnChange
+from tests.tuning.postgres import LossyWay, Server, address
 
 QUICK = {"max_epochs": 16, "hidden_channels": 8, "num_layers": 2, "num_coeffs": 3, "theta": 0.5, "patience": None}
 
@@ -61,38 +57,30 @@ def finished_study(quick_tune: Callable[..., dict[str, Any]], tmp_path_factory: 
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """The address of a private server, which listens on a socket in its own folder."""
-    found = shutil.which("postgres")
-    programs = Path(found).resolve().parent if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1]
-    folder = Path(tempfile.mkdtemp(prefix="pg"))
-    # The server refuses to run as root.
-    user = {"user": "postgres"} if os.geteuid() == 0 else {}
-    if user:
-        shutil.chown(folder, "postgres")
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder, **user}
-    create: list[str | Path] = [
-        programs / "initdb",
-        "-D",
-        folder / "data",
-        "-U",
-        "postgres",
-        "-A",
-        "trust",
-        "--no-sync",
-    ]
-    subprocess.run(create, check=True, **quiet)
-    server = subprocess.Popen(
-        [programs / "postgres", "-D", folder / "data", "-k", folder, "-c", "listen_addresses=", "-F"], **quiet
-    )
-    try:
-        ready: list[str | Path] = [programs / "pg_isready", "-h", folder, "-q"]
-        for _ in range(100):
-            if subprocess.run(ready, check=False).returncode == 0:
-                break
-            time.sleep(0.1)
-        yield f"postgresql://postgres@/postgres?host={folder}"
-    finally:
-        server.send_signal(signal.SIGQUIT)  # at once: nothing in it is worth keeping
-        server.wait()
-        shutil.rmtree(folder)
+def postgres_server() -> Iterator[Server]:
+    """A private server."""
+    running = Server()
+    yield running
+    running.remove()
+
+
+@pytest.fixture(scope="session")
+def postgres(postgres_server: Server) -> str:
+    """The address of the private server."""
+    return address(postgres_server.folder)
+
+
+@pytest.fixture
+def server(postgres: str, postgres_server: Server) -> Iterator[Server]:
+    """The private server, to be killed; afterwards it is there again."""
+    yield postgres_server
+    if not postgres_server.is_running:
+        postgres_server.start()
+
+
+@pytest.fixture
+def lossy_way(server: Server) -> Iterator[LossyWay]:
+    """A way to the private server on which answers get lost."""
+    way = LossyWay(server)
+    yield way
+    way.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from adagpr.graph import Graph, Split
 from adagpr.tuning import Space, crew
 from adagpr.tuning.objective import Task
 from adagpr.tuning.storage import create_study
-from adagpr.tuning.trials import take_up
+from adagpr.tuning.trials import counted, take_up
 
 Work = Callable[[int], list[tuple[str, float | None]]]
 
@@ -21,7 +22,7 @@ Work = Callable[[int], list[tuple[str, float | None]]]
 @pytest.fixture
 def study(tmp_path: Path, small: tuple[Graph, list[Split]], quick_space: Space) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
-    return create_study(Task(*small, [0], "adagpr", quick_space).name, str(tmp_path / "a.jsonl"), take_up)
+    return create_study(Task(*small, [0], "adagpr", quick_space).name, str(tmp_path / "a.jsonl"))
 
 
 @pytest.fixture
@@ -53,6 +54,28 @@ def test_a_worker_that_slept_while_its_trial_was_taken_up_goes_on_with_the_next(
 
     monkeypatch.setattr(crew, "objective", sleep)
     assert work(2) == [("FAIL", None), ("COMPLETE", 1.0), ("COMPLETE", 2.0)]
+
+
+def test_a_trial_that_is_seen_unsigned_often_is_taken_up(study: optuna.Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "_UNSIGNED_POLLS", 2)
+    study.ask().set_user_attr("worker", {"host": "elsewhere", "pid": 1})
+    study.ask()
+    polls: Counter[int] = Counter()
+    numbers = []
+    for _ in range(4):
+        crew._take_up_unsigned(study, study.trials, polls)
+        numbers.append([trial.number for trial in counted(study.trials)])
+    assert numbers == [[0, 1], [0, 1], [0, 2], [0, 2]]
+
+
+def test_of_two_entries_of_a_lost_trial_one_is_run(
+    study: optuna.Study, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study.ask()
+    take_up(study, study.trials[0])
+    study.add_trial(study.trials[1])
+    monkeypatch.setattr(crew, "objective", lambda task, trial: float(trial.number))
+    assert work(2) == [("FAIL", None), ("COMPLETE", 1.0), ("FAIL", None), ("COMPLETE", 3.0)]
 
 
 def test_other_mistakes_are_not_mistaken_for_that(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ from adagpr.graph import Graph, Split
 from adagpr.tuning import Space, Standing, storage
 from adagpr.tuning.objective import Task
 from adagpr.tuning.storage import create_study
-from adagpr.tuning.trials import take_up
 
 Tune = Callable[..., dict[str, Any]]
 
@@ -52,7 +51,7 @@ def test_the_trial_of_a_machine_that_is_gone_is_taken_up(
     monkeypatch.setattr(storage, "HEARTBEAT_SECONDS", 1)
     monkeypatch.setattr(storage, "GRACE_SECONDS", 2)
     task = Task(*small, [0], "adagpr", quick_space, seed=1)
-    study = create_study(task.name, postgres, take_up)
+    study = create_study(task.name, postgres)
     with pytest.warns(UserWarning, match="Heartbeat"):
         lost = study.ask()
     lost.set_user_attr("worker", {"host": "elsewhere", "pid": 1})

@@ -12,12 +12,11 @@ import pytest
 from adagpr.errors import InputError, StorageError
 from adagpr.tuning import storage
 from adagpr.tuning.storage import create_study, held, is_server, shown
-from adagpr.tuning.trials import take_up
 
 
 def test_the_journal_is_lines_of_json(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    study = create_study("one", str(path), take_up)
+    study = create_study("one", str(path))
     study.tell(study.ask(), 1.0)
     lines = path.read_text().splitlines()
     assert len(lines) >= 3
@@ -27,14 +26,14 @@ def test_the_journal_is_lines_of_json(tmp_path: Path) -> None:
 
 def test_half_a_line_of_a_killed_process_is_removed_and_the_rest_kept(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    study = create_study("one", str(path), take_up)
+    study = create_study("one", str(path))
     study.tell(study.ask(), 1.0)
     with path.open("ab") as file:
         file.write(b'{"op_code": 4, "wor')
-    again = create_study("one", str(path), take_up)
+    again = create_study("one", str(path))
     again.tell(again.ask(), 2.0)
     study.tell(study.ask(), 3.0)
-    assert [trial.value for trial in create_study("one", str(path), take_up).trials] == [1.0, 2.0, 3.0]
+    assert [trial.value for trial in create_study("one", str(path)).trials] == [1.0, 2.0, 3.0]
 
 
 def hold_for_ever(path: str) -> None:
@@ -45,7 +44,7 @@ def hold_for_ever(path: str) -> None:
 
 def test_a_process_killed_while_it_writes_leaves_no_lock(tmp_path: Path) -> None:
     path = str(tmp_path / "a.jsonl")
-    study = create_study("one", path, take_up)
+    study = create_study("one", path)
     process = multiprocessing.get_context("fork").Process(target=hold_for_ever, args=(path,))
     process.start()
     while not Path(f"{path}.held").exists():
@@ -71,13 +70,13 @@ def test_a_file_that_is_no_journal_is_refused(content: str, tmp_path: Path) -> N
     path = tmp_path / "a.txt"
     path.write_text(content)
     with pytest.raises(InputError, match="is not a study's journal"):
-        create_study("one", str(path), take_up)
+        create_study("one", str(path))
     assert path.read_text() == content
 
 
 def test_a_journal_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Cannot write"):
-        create_study("one", str(tmp_path / "nowhere" / "a.jsonl"), take_up)
+        create_study("one", str(tmp_path / "nowhere" / "a.jsonl"))
 
 
 @pytest.mark.parametrize(
@@ -94,6 +93,12 @@ def test_no_password_is_printed(address: str, printed: str) -> None:
     assert shown(address) == printed
 
 
+def test_limits_of_a_connection_can_be_set_in_the_address() -> None:
+    query = storage._url("postgresql://host/db?connect_timeout=3").query
+    assert query["connect_timeout"] == "3"
+    assert query["keepalives_idle"] == "10"
+
+
 def test_other_databases_are_refused() -> None:
     with pytest.raises(InputError, match=r"a file or postgresql://USER@HOST/DATABASE, got 'sqlite:///a.db'"):
         is_server("sqlite:///a.db")
@@ -107,7 +112,7 @@ def test_without_psycopg_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_server_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(StorageError) as caught:
-        create_study("one", f"postgresql://me:secret@/db?host={tmp_path}", take_up)
+        create_study("one", f"postgresql://me:secret@/db?host={tmp_path}")
     assert "cannot be used" in str(caught.value)
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -23,7 +23,7 @@ from adagpr.graph import Graph, Split
 from adagpr.tuning import Space, Standing, crew
 from adagpr.tuning.objective import Task, blind
 from adagpr.tuning.storage import create_study
-from adagpr.tuning.trials import counted, take_up
+from adagpr.tuning.trials import counted
 
 Tune = Callable[..., dict[str, Any]]
 COUNTED = ("complete", "pruned")
@@ -141,7 +141,7 @@ def test_trials_that_a_killed_command_left_running_are_taken_up(
     tmp_path: Path, quick_tune: Tune, small: tuple[Graph, list[Split]], quick_space: Space
 ) -> None:
     task = Task(*small, [0], "adagpr", quick_space)
-    study = create_study(task.name, str(tmp_path / "journal.jsonl"), take_up)
+    study = create_study(task.name, str(tmp_path / "journal.jsonl"))
     signed, unsigned = study.ask(), study.ask()
     signed.set_user_attr("worker", {"host": "elsewhere", "pid": 1})
     quick_space.suggest(signed)

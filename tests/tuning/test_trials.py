@@ -7,7 +7,6 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from adagpr.tuning import trials as module
 from adagpr.tuning.trials import best_trial, counted, finished, is_abandoned, num_to_do, of_worker, signature, take_up
 
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)
@@ -86,12 +85,32 @@ def test_only_what_nobody_has_begun_is_to_do(study: optuna.Study) -> None:
     assert num_to_do(study.trials, 2) == 0
 
 
-def test_running_trials_are_found_by_who_signed_them(study: optuna.Study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_trials_are_found_by_who_signed_them(study: optuna.Study) -> None:
     begin(study, pid=1), begin(study, pid=2), study.ask()
     assert numbers(of_worker(study.trials, signature(2))) == [1]
-    assert of_worker(study.trials, None) == []
-    monkeypatch.setattr(module, "UNSIGNED_SECONDS", -1.0)
     assert numbers(of_worker(study.trials, None)) == [2]
+
+
+def test_of_two_entries_of_a_lost_trial_the_first_counts(study: optuna.Study) -> None:
+    lost, other = begin(study), begin(study, pid=2)
+    for _ in range(2):
+        study.enqueue_trial(lost.params, user_attrs={"retry_of": 0, "first": 0})
+    assert numbers(counted(study.trials)) == [2, other.number]
+    begin(study)
+    take_up(study, study.trials[2])
+    assert numbers(counted(study.trials)) == [3, other.number]
+    study.tell(begin(study), 1.0)
+    assert numbers(finished(study.trials)) == [3]
+    assert num_to_do(study.trials, 2) == 0
+
+
+def test_a_trial_that_ends_although_it_was_entered_again_counts(study: optuna.Study) -> None:
+    slow = begin(study)
+    study.enqueue_trial(slow.params, user_attrs={"retry_of": 0, "first": 0})
+    study.tell(slow, 1.0)
+    assert numbers(counted(study.trials)) == [slow.number]
+    take_up(study, study.trials[0])
+    assert len(study.trials) == 2
 
 
 def test_a_trial_is_abandoned_when_its_process_is_gone(study: optuna.Study) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -17,17 +18,21 @@ from multiprocessing.process import BaseProcess
 import optuna
 import torch
 from optuna.exceptions import UpdateFinishedTrialError
+from optuna.trial import FrozenTrial
 
 from adagpr.errors import AdaGPRError
 from adagpr.seeding import stream
 from adagpr.training.workers import begin_child
 from adagpr.tuning.objective import Task, objective
-from adagpr.tuning.storage import load_study, stale_trials_failed, storage_failures
+from adagpr.tuning.server import without_waiting
+from adagpr.tuning.storage import load_study, silent_trials, storage_failures
 from adagpr.tuning.trials import best_trial, counted, finished, num_to_do, of_worker, signature, take_up
 
 __all__ = ["OnChange", "Standing", "run_trials"]
 
 _POLL_SECONDS = 0.5
+# A worker signs a trial as soon as it has it. One that is seen unsigned so often was begun by a process that died.
+_UNSIGNED_POLLS = 120
 _DEATHS_PER_WORKER = 3
 # The first trials of TPE are drawn at random; none of them is pruned.
 _NUM_STARTUP_TRIALS = 10
@@ -98,12 +103,13 @@ def run_trials(
     torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])
     workers: list[_Worker] = []
     num_deaths = num_done = 0
+    unsigned: Counter[int] = Counter()
     try:
         while True:
-            stale_trials_failed(study)
-            trials = study.get_trials(deepcopy=False)
-            for trial in of_worker(trials, None):
+            for trial in silent_trials(study):
                 take_up(study, trial)
+            trials = study.get_trials(deepcopy=False)
+            _take_up_unsigned(study, trials, unsigned)
             done = len(finished(trials))
             num_deaths, num_done = (0 if done > num_done else num_deaths), done
             best = best_trial(trials)
@@ -120,8 +126,16 @@ def run_trials(
     finally:
         for worker in workers:
             worker.stop()
-        with contextlib.suppress(AdaGPRError, optuna.exceptions.OptunaError):
+        with contextlib.suppress(AdaGPRError, optuna.exceptions.OptunaError), without_waiting():
             _take_up_of(study, workers)
+
+
+def _take_up_unsigned(study: optuna.Study, trials: Sequence[FrozenTrial], polls: Counter[int]) -> None:
+    """Takes up trials that were seen unsigned often; while the storage is away, they are not seen."""
+    for trial in of_worker(trials, None):
+        polls[trial.number] += 1
+        if polls[trial.number] > _UNSIGNED_POLLS:
+            take_up(study, trial)
 
 
 def _check_deaths(num_deaths: int, num_workers: int) -> None:
@@ -166,13 +180,14 @@ def _work(task: Task, address: str, num_trials: int, writer: Connection, parent:
 def _run_some(task: Task, address: str, num_trials: int) -> None:
     """Runs one trial after another while there are any to do."""
     pruner = optuna.pruners.MedianPruner(n_startup_trials=_NUM_STARTUP_TRIALS)
-    study = load_study(task.name, address, take_up, pruner)
+    signed = {"worker": signature(os.getpid())}
+    study = load_study(task.name, address, pruner, signed)
 
     begun: list[int] = []
 
     def run(trial: optuna.Trial) -> float:
         begun.append(trial.number)
-        trial.set_user_attr("worker", signature(os.getpid()))
+        trial.set_user_attr("worker", signed["worker"])
         places = [other.number for other in counted(study.get_trials(deepcopy=False))[:num_trials]]
         if trial.number not in places:
             raise _Surplus
@@ -191,6 +206,9 @@ def _run_some(task: Task, address: str, num_trials: int) -> None:
             retries = {trial.user_attrs.get("retry_of") for trial in study.get_trials(deepcopy=False)}
             if not begun or begun[-1] not in retries:
                 raise
+        except UnboundLocalError as error:
+            # Where a trial's end cannot be stored, Optuna asks for its state, and trips when that fails too.
+            raise error.__context__ or error from None
 
 
 def _sampler(seed: int, place: int) -> optuna.samplers.TPESampler:

@@ -12,27 +12,36 @@ import fcntl
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import optuna
 from optuna.exceptions import ExperimentalWarning, StorageInternalError
 from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial
 from sqlalchemy import NullPool, create_engine, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from adagpr.errors import InputError, StorageError
+from adagpr.tuning.server import Patience, PatientStorage, reason
 
-__all__ = ["create_study", "held", "is_server", "load_study", "shown", "stale_trials_failed", "storage_failures"]
-
-OnStale = Callable[[optuna.Study, optuna.trial.FrozenTrial], None]
+__all__ = ["create_study", "held", "is_server", "load_study", "shown", "silent_trials", "storage_failures"]
 
 # A worker of another machine is taken for dead after six beats that did not come.
 HEARTBEAT_SECONDS = 10
 GRACE_SECONDS = 60
+
+# A connection whose other end is gone is an error after so long, and not the hours that TCP would give it.
+_CONNECTION = {
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
 
 _CREATION_LOCK = 20210810  # any number; whoever creates tables on the server holds it
 
@@ -56,30 +65,40 @@ def shown(address: str) -> str:
     return re.sub(r"(?<=://)([^/@:]*):[^/]*@", r"\1@", re.sub(r"(?<=password=)[^&]*", "...", address))
 
 
-def create_study(name: str, address: str, on_stale: OnStale) -> optuna.Study:
+def create_study(name: str, address: str) -> optuna.Study:
     """Opens the study of that name and creates it where there is none, storage included.
+
+    A server that does not answer is an error at once, because its address may be wrong; later on it is waited for.
 
     Args:
         name: Name of the study.
         address: Path of a journal file, or URL of a server.
-        on_stale: Called, on a server, with a trial whose worker was not heard of for long, after it was failed.
     """
     with storage_failures(address), _creating(address):
-        storage = _storage(address, on_stale, forks=True)
+        storage = _storage(address)
         return optuna.create_study(study_name=name, storage=storage, direction="minimize", load_if_exists=True)
 
 
-def load_study(name: str, address: str, on_stale: OnStale, pruner: optuna.pruners.BasePruner) -> optuna.Study:
-    """Opens a study that exists, with a connection of its own, in a process that does not fork."""
+def load_study(name: str, address: str, pruner: optuna.pruners.BasePruner, user_attrs: dict[str, Any]) -> optuna.Study:
+    """Opens a study that exists, with a connection of its own, in a worker, which does not fork.
+
+    Args:
+        name: Name of the study.
+        address: Path of a journal file, or URL of a server.
+        pruner: The study's pruner.
+        user_attrs: What a trial that this worker creates carries from its first moment, on a server.
+    """
     with storage_failures(address):
-        return optuna.load_study(study_name=name, storage=_storage(address, on_stale, forks=False), pruner=pruner)
+        storage = Patience(shown(address)).call(lambda: _storage(address, user_attrs))
+        return optuna.load_study(study_name=name, storage=storage, pruner=pruner)
 
 
-def stale_trials_failed(study: optuna.Study) -> None:
-    """Fails the trials whose workers were not heard of for long, on a server; ``on_stale`` is called with each."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ExperimentalWarning)
-        optuna.storages.fail_stale_trials(study)
+def silent_trials(study: optuna.Study) -> list[FrozenTrial]:
+    """The running trials whose workers were not heard of for long, on a server; with a journal, none."""
+    storage = study._storage
+    if not isinstance(storage, optuna.storages._CachedStorage):
+        return []
+    return [storage.get_trial(trial_id) for trial_id in storage._get_stale_trial_ids(study._study_id)]
 
 
 @contextlib.contextmanager
@@ -88,8 +107,7 @@ def storage_failures(address: str) -> Iterator[None]:
     try:
         yield
     except (StorageInternalError, SQLAlchemyError) as error:
-        reason = str(getattr(error, "orig", None) or error.__cause__ or error).strip().partition("\n")[0]
-        raise StorageError(f"The storage {shown(address)} cannot be used: {reason}") from error
+        raise StorageError(f"The storage {shown(address)} cannot be used: {reason(error)}") from error
 
 
 @contextlib.contextmanager
@@ -110,9 +128,10 @@ def held(address: str) -> Iterator[None]:
         yield
 
 
-def _storage(address: str, on_stale: OnStale, forks: bool) -> optuna.storages.BaseStorage:
+def _storage(address: str, user_attrs: dict[str, Any] | None = None) -> optuna.storages.BaseStorage:
+    """The storage of a worker, which has attributes for its trials, or of the process that forks workers."""
     if is_server(address):
-        return _server(address, on_stale, forks)
+        return _server(address, user_attrs)
     try:
         with _opened(Path(address), "ab"):
             pass
@@ -163,22 +182,29 @@ def _cut_half_line(file: IO[bytes]) -> None:
 
 def _url(address: str) -> URL:
     try:
-        return make_url(address).set(drivername="postgresql+psycopg")
+        url = make_url(address).set(drivername="postgresql+psycopg")
+        return url.set(query={**_CONNECTION, **url.query})
     except (ArgumentError, ValueError) as error:
         raise InputError(f"The storage '{shown(address)}' is not a URL of PostgreSQL.") from error
 
 
-def _server(address: str, on_stale: OnStale, forks: bool) -> optuna.storages.RDBStorage:
-    # Where a process forks, no connection outlives its use, so that none is shared with a child.
+def _server(address: str, user_attrs: dict[str, Any] | None) -> PatientStorage:
+    forks = user_attrs is None
+    # What SQLAlchemy asks about hstore, which nobody needs here, fails in other words than all else.
+    options: dict[str, Any] = {"use_native_hstore": False}
+    if forks:
+        # No connection outlives its use, so that none is shared with a child.
+        options["poolclass"] = NullPool
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
-        return optuna.storages.RDBStorage(
+        return PatientStorage(
             _url(address).render_as_string(hide_password=False),
-            engine_kwargs={"poolclass": NullPool} if forks else {},
+            Patience(shown(address)),
+            user_attrs,
+            engine_kwargs=options,
             skip_table_creation=not forks,
             heartbeat_interval=HEARTBEAT_SECONDS,
             grace_period=GRACE_SECONDS,
-            heartbeat_stale_trial_callback=on_stale,
         )
 
 

@@ -137,7 +137,7 @@ def _opened(folder: Path, task: Task, storage: str | None, address: str) -> Iter
     make_folder(folder)
     with folder_lock(folder), held(address):
         _check_same(folder, task, storage)
-        study = create_study(task.name, address, take_up)
+        study = create_study(task.name, address)
         if not (folder / "study.toml").exists():
             write_toml(folder / "study.toml", _description(task, storage))
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):

@@ -32,15 +32,23 @@ __all__ = [
     "take_up",
 ]
 
-# A worker signs a trial as soon as it has it. One that nobody signed for so long was begun by a process that died.
-UNSIGNED_SECONDS = 60.0
-
 
 def counted(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """The trials that count towards those asked for, each in the place of the one that it continues."""
+    """The trials that count towards those asked for: of a trial and those that continue it one, in the first's place.
+
+    That is the one that ended, or else the one that is to end. Several are possible where two machines entered a trial
+    again at the same moment, or where its worker was not dead; the first of them counts.
+    """
     replaced = {trial.user_attrs.get("retry_of") for trial in trials}
-    alive = [trial for trial in trials if trial.state != TrialState.FAIL and trial.number not in replaced]
-    return sorted(alive, key=lambda trial: (trial.user_attrs.get("first", trial.number), trial.number))
+    alike: dict[int, list[FrozenTrial]] = {}
+    for trial in sorted(trials, key=lambda trial: trial.number):
+        if trial.state != TrialState.FAIL:
+            alike.setdefault(trial.user_attrs.get("first", trial.number), []).append(trial)
+    found = []
+    for _, several in sorted(alike.items()):
+        ended = [trial for trial in several if trial.state.is_finished()]
+        found += (ended or [trial for trial in several if trial.number not in replaced])[:1]
+    return found
 
 
 def finished(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
@@ -55,11 +63,8 @@ def num_to_do(trials: Sequence[FrozenTrial], num_trials: int) -> int:
 
 
 def of_worker(trials: Sequence[FrozenTrial], worker: dict[str, Any] | None) -> list[FrozenTrial]:
-    """The running trials that a worker has signed; for none, those that nobody signed in time."""
-    found = [
-        trial for trial in trials if trial.state == TrialState.RUNNING and trial.user_attrs.get("worker") == worker
-    ]
-    return found if worker is not None else [trial for trial in found if _age(trial) > UNSIGNED_SECONDS]
+    """The running trials that a worker has signed; for none, those that nobody signed."""
+    return [trial for trial in trials if trial.state == TrialState.RUNNING and trial.user_attrs.get("worker") == worker]
 
 
 def signature(pid: int | None) -> dict[str, Any]:
@@ -78,11 +83,6 @@ def is_abandoned(trial: FrozenTrial) -> bool:
         except ProcessLookupError:
             return True
     return False
-
-
-def _age(trial: FrozenTrial) -> float:
-    started = trial.datetime_start
-    return 0.0 if started is None else (datetime.datetime.now() - started).total_seconds()
 
 
 def take_up(study: optuna.Study, trial: FrozenTrial) -> None:

@@ -1,0 +1,254 @@
+"""Studies whose PostgreSQL server is killed and comes back, or whose machines are killed: every trial counts once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, TypeVar
+
+import optuna
+import pytest
+from optuna.trial import FrozenTrial, TrialState
+
+from adagpr.errors import StorageError
+from adagpr.files import read_json
+from adagpr.graph import Graph, Split
+from adagpr.tuning import Space, Standing, storage
+from adagpr.tuning import server as module
+from adagpr.tuning.objective import Task
+from adagpr.tuning.storage import create_study, load_study, silent_trials
+from adagpr.tuning.trials import counted, of_worker, signature, take_up
+from tests.tuning.postgres import LossyWay, Server, address
+
+T = TypeVar("T")
+Tune = Callable[..., dict[str, Any]]
+Begin = Callable[..., list[BaseProcess]]
+COUNTED = ("complete", "pruned")
+NUM_TRIALS = 6
+
+
+@pytest.fixture
+def arguments(request: pytest.FixtureRequest, postgres: str, quick_space: Space) -> dict[str, Any]:
+    """What the commands of a test are given; the seed, and so the study, is the test's alone."""
+    space = quick_space.with_settings({"max_epochs": 24})
+    seed = zlib.crc32(request.node.name.encode())
+    return {"space": space, "seed": seed, "storage": postgres, "num_trials": NUM_TRIALS}
+
+
+@pytest.fixture
+def study(small: tuple[Graph, list[Split]], arguments: dict[str, Any]) -> optuna.Study:
+    """The study of the test's commands."""
+    task = Task(*small, [0], "adagpr", arguments["space"], arguments["seed"])
+    return create_study(task.name, arguments["storage"])
+
+
+@pytest.fixture
+def begin(finished_study: Path, quick_tune: Tune, arguments: dict[str, Any], tmp_path: Path) -> Iterator[Begin]:
+    """Starts commands with so many workers each, as processes of their own, in folders that are called 0, 1, 2.
+
+    They begin trials when all of them are there. A finished study has imported what they need.
+    """
+    context = multiprocessing.get_context("fork")
+    commands: list[BaseProcess] = []
+
+    def call(*num_workers: int, **changes: Any) -> list[BaseProcess]:
+        are_there = context.Event()
+        for place, number in enumerate(num_workers):
+            options = {**arguments, "num_workers": number, "on_change": lambda _: are_there.wait(60), **changes}
+            commands.append(context.Process(target=quick_tune, args=(tmp_path / str(place),), kwargs=options))
+            commands[-1].start()
+        wait_for(lambda: len([*tmp_path.glob("*/study.toml")]) == len(commands))
+        are_there.set()
+        return commands
+
+    yield call
+    for command in commands:
+        command.kill()
+
+
+def wait_for(condition: Callable[[], T | None]) -> T:
+    """Waits for something that is true, and gives it back."""
+    deadline = time.monotonic() + 60
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+def is_under_way(study: optuna.Study) -> bool:
+    """Whether a trial is done and another one is running."""
+    states = {trial.state for trial in study.get_trials(deepcopy=False)}
+    return states >= {TrialState.COMPLETE, TrialState.RUNNING}
+
+
+def trials_of(command: BaseProcess, folder: Path) -> dict[int, dict[str, Any]]:
+    """Waits for a command; the trials of its record by number, among which each that was asked for is once."""
+    command.join(90)
+    assert command.exitcode == 0
+    record = read_json(folder / "study.json")
+    done = [trial for trial in record["trials"] if trial["state"] in COUNTED]
+    assert len(done) == record["num_trials"] == NUM_TRIALS
+    assert len({str(trial["params"]) for trial in done}) == NUM_TRIALS
+    assert all(trial["value"] is not None for trial in done)
+    trials = {trial["number"]: trial for trial in record["trials"]}
+    assert len(trials) == len(record["trials"])
+    return trials
+
+
+@pytest.mark.parametrize(("num_workers", "end"), [((3,), Server.stop), ((1, 1, 1), Server.kill)])
+def test_a_study_survives_its_server(
+    num_workers: tuple[int, ...],
+    end: Callable[[Server], None],
+    server: Server,
+    study: optuna.Study,
+    begin: Begin,
+    tmp_path: Path,
+) -> None:
+    commands = begin(*num_workers)
+    wait_for(lambda: is_under_way(study))
+    end(server)
+    time.sleep(2)
+    assert all(command.is_alive() for command in commands)
+    server.start()
+    for place, command in enumerate(commands):
+        trials = trials_of(command, tmp_path / str(place))
+        assert not any("retry_of" in trial for trial in trials.values())
+    assert len(counted(study.trials)) == NUM_TRIALS
+
+
+def test_the_trial_of_a_killed_command_is_run_again_by_the_others(
+    study: optuna.Study, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "HEARTBEAT_SECONDS", 1)
+    monkeypatch.setattr(storage, "GRACE_SECONDS", 4)
+    commands = begin(1, 1, 1)
+    lost = wait_for(lambda: stopped_trial(study))
+    parent = parent_of(lost.user_attrs["worker"]["pid"])
+    (killed,) = [place for place, command in enumerate(commands) if command.pid == parent]
+    commands[killed].kill()
+    for place in {0, 1, 2} - {killed}:
+        trials = trials_of(commands[place], tmp_path / str(place))
+        tried = trials.pop(lost.number)
+        assert tried["state"] == "fail"
+        assert [trial["state"] in COUNTED for trial in trials.values() if trial["params"] == tried["params"]] == [True]
+
+
+def stopped_trial(study: optuna.Study) -> FrozenTrial | None:
+    """Stops a worker in the middle of a trial, which is given back; none where it was at its end."""
+    for trial in study.get_trials(states=(TrialState.RUNNING,)):
+        if "drawn" in trial.user_attrs:
+            os.kill(trial.user_attrs["worker"]["pid"], signal.SIGSTOP)
+            if study.trials[trial.number].state == TrialState.RUNNING:
+                return trial
+            os.kill(trial.user_attrs["worker"]["pid"], signal.SIGCONT)
+    return None
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_lost_answers_neither_double_nor_lose_a_trial(
+    lossy_way: LossyWay, study: optuna.Study, begin: Begin, tmp_path: Path
+) -> None:
+    (command,) = begin(3, storage=address(lossy_way.folder))
+    lossy_way.every = 3
+    trials = trials_of(command, tmp_path / "0")
+    assert not any("retry_of" in trial for trial in trials.values())
+    assert lossy_way.num_lost > NUM_TRIALS
+    assert len(counted(study.trials)) == NUM_TRIALS
+
+
+def test_a_call_whose_answer_is_lost_is_carried_out_once(lossy_way: LossyWay) -> None:
+    study = create_study("lossy", address(lossy_way.folder))
+    lossy_way.every = 2
+    with pytest.warns(UserWarning, match="Heartbeat"):
+        trial = study.ask()
+    trial.suggest_float("x", 0, 1)
+    trial.set_user_attr("drawn", True)
+    trial.report(0.5, 1)
+    study.tell(trial, 0.25)
+    study.enqueue_trial({"x": 0.75})
+    done, waiting = study.trials
+    assert (done.number, done.state, done.value) == (0, TrialState.COMPLETE, 0.25)
+    assert (done.params, done.user_attrs, done.intermediate_values) == (trial.params, {"drawn": True}, {1: 0.5})
+    assert (waiting.number, waiting.state) == (1, TrialState.WAITING)
+    assert lossy_way.num_lost >= 6
+
+
+def test_a_waiting_trial_that_is_begun_without_an_answer_is_left_unsigned(lossy_way: LossyWay) -> None:
+    way = address(lossy_way.folder)
+    create_study("waiting", way).enqueue_trial({})
+    study = load_study("waiting", way, optuna.pruners.NopPruner(), {"worker": signature(1)})
+    lossy_way.every = 2
+    with pytest.warns(UserWarning, match="Heartbeat"):
+        assert study.ask().number == 1
+    assert [trial.number for trial in of_worker(study.trials, None)] == [0]
+    assert [trial.number for trial in of_worker(study.trials, signature(1))] == [1]
+    study._storage._backend.engine.dispose()  # type: ignore[attr-defined]
+
+
+def test_nobody_is_taken_for_dead_because_the_server_was_away(
+    server: Server, postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "GRACE_SECONDS", 1)
+    study = create_study("away", postgres)
+    with pytest.warns(UserWarning, match="Heartbeat"):
+        study.ask()
+    server.kill()
+    threading.Timer(1.5, server.start).start()
+    assert silent_trials(study) == []
+
+
+def test_who_dies_at_the_first_moment_of_a_trial_is_missed(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "GRACE_SECONDS", 1)
+    study = create_study("missed", postgres)
+    states = []
+    for _ in range(2):
+        # The second time, the trial that waits.
+        with pytest.warns(UserWarning, match="Heartbeat"):
+            study.ask()
+        time.sleep(1.5)
+        (silent,) = silent_trials(study)
+        take_up(study, silent)
+        states.append([trial.state.name for trial in study.trials])
+    assert states == [["FAIL", "WAITING"], ["FAIL", "FAIL", "WAITING"]]
+
+
+def test_a_server_that_stays_away_is_one_sentence_and_the_same_command_goes_on(
+    server: Server, quick_tune: Tune, arguments: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(standing: Standing) -> None:
+        if standing.num_done:
+            server.kill()
+
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 1.0)
+    with pytest.raises(StorageError) as caught:
+        quick_tune(tmp_path, **arguments, num_workers=3, on_change=kill)
+    assert "has not answered for" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    server.start()
+    assert quick_tune(tmp_path, **arguments, num_workers=3)["num_trials"] == NUM_TRIALS
+
+
+def test_an_interruption_does_not_wait_for_the_server(
+    server: Server, quick_tune: Tune, arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    moments: list[float] = []
+
+    def kill(standing: Standing) -> None:
+        if standing.num_done:
+            server.kill()
+            moments.append(time.monotonic())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quick_tune(tmp_path, **arguments, on_change=kill)
+    assert time.monotonic() - moments[0] < 10
