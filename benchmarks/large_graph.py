@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from adagpr.bench.rmat import PROBABILITIES
+from adagpr.bench.rmat import PROBABILITIES, descend
 from adagpr.files import make_folder, write_atomically
 from adagpr.seeding import stream
 
@@ -136,14 +136,8 @@ def distinct_edges(
 
 def draw(row: int, column: int, width: int, count: int, num_nodes: int, generator: np.random.Generator) -> np.ndarray:
     """Edges of one cell, those beyond the last node and self loops left out."""
-    top_left, top_right, bottom_left, _ = PROBABILITIES
     sources, targets = np.full(count, row, dtype=np.int64), np.full(count, column, dtype=np.int64)
-    for _ in range(width):
-        chance = generator.random(count, dtype=np.float32)
-        is_bottom = chance >= top_left + top_right
-        is_right = np.where(is_bottom, chance >= top_left + top_right + bottom_left, chance >= top_left)
-        sources += sources + is_bottom
-        targets += targets + is_right
+    descend(sources, targets, width, generator)
     valid = (sources != targets) & (np.maximum(sources, targets) < num_nodes)
     sources, targets = sources[valid], targets[valid]
     return np.minimum(sources, targets) * num_nodes + np.maximum(sources, targets)

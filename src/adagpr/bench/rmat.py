@@ -18,7 +18,7 @@ from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.seeding import stream
 
-__all__ = ["rmat"]
+__all__ = ["PROBABILITIES", "descend", "rmat"]
 
 PROBABILITIES = (0.57, 0.19, 0.19, 0.05)
 
@@ -100,16 +100,9 @@ def _edges(num_nodes: int, wanted: int, generator: np.random.Generator) -> np.nd
 
 def _draw(num_nodes: int, count: int, generator: np.random.Generator) -> np.ndarray:
     """Draws ``count`` edges and returns the distinct valid ones, sorted."""
-    top_left, top_right, bottom_left, _ = PROBABILITIES
     sources = np.zeros(count, dtype=np.int64)
     targets = np.zeros(count, dtype=np.int64)
-    for _ in range(math.ceil(math.log2(num_nodes))):
-        chance = generator.random(count, dtype=np.float32)
-        is_bottom = chance >= top_left + top_right
-        # What is left of the chance within its half decides on the column.
-        is_right = np.where(is_bottom, chance >= top_left + top_right + bottom_left, chance >= top_left)
-        sources += sources + is_bottom
-        targets += targets + is_right
+    descend(sources, targets, math.ceil(math.log2(num_nodes)), generator)
     valid = (sources != targets) & (np.maximum(sources, targets) < num_nodes)
     sources, targets = sources[valid], targets[valid]
     keys = np.sort(np.minimum(sources, targets) * num_nodes + np.maximum(sources, targets))
@@ -117,3 +110,15 @@ def _draw(num_nodes: int, count: int, generator: np.random.Generator) -> np.ndar
     first[1:] = keys[1:] != keys[:-1]
     distinct: np.ndarray = keys[first]
     return distinct
+
+
+def descend(sources: np.ndarray, targets: np.ndarray, num_levels: int, generator: np.random.Generator) -> None:
+    """Takes edges so many levels down from the cell that each is in: places are doubled, and one bit is drawn."""
+    top_left, top_right, bottom_left, _ = PROBABILITIES
+    for _ in range(num_levels):
+        chance = generator.random(len(sources), dtype=np.float32)
+        is_bottom = chance >= top_left + top_right
+        # What is left of the chance within its half decides on the column.
+        is_right = np.where(is_bottom, chance >= top_left + top_right + bottom_left, chance >= top_left)
+        sources += sources + is_bottom
+        targets += targets + is_right
