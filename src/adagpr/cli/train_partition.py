@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -66,11 +65,25 @@ def train_partition(
 
 
 def _show(record: dict[str, Any], folder: Path) -> None:
+    import torch
+    from rich.console import Console
+
+    from adagpr.cli.train_view import show_coefficients
+
+    console = Console(highlight=False)
     data, result, machine = record["data"], record["result"], record["machine"]
-    way = "batches of parts, approximate" if data["is_approximate"] else "exact"
-    sys.stdout.write(
-        f"{data['name']}: {data['num_nodes']:,} nodes, {data['num_edges']:,} edges in "
-        f"{record['config']['scale']['parts']} parts, {way}, {machine['ranks']} processes\n"
-        f"test accuracy {100 * result['test_acc']:.1f} %, validation {100 * result['val_acc']:.1f} %, "
-        f"best epoch {result['best_epoch']} of {result['num_epochs']}, {machine['seconds']:.0f} s\n\nfolder  {folder}\n"
+    parts, ranks = (
+        f"{number} {word}{'' if number == 1 else 's'}"
+        for number, word in ((record["config"]["scale"]["parts"], "part"), (machine["ranks"], "rank"))
     )
+    way = "batches of parts, approximate" if data["is_approximate"] else "exact"
+    size = f"{data['num_nodes']:,} nodes, {data['num_edges']:,} edges"
+    console.print(f"{data['name']}: {size} in {parts}; {way}, {ranks}\n", markup=False)
+    console.print(
+        f"test accuracy {100 * result['test_acc']:.1f} %, validation {100 * result['val_acc']:.1f} %, "
+        f"best epoch {result['best_epoch']} of {result['num_epochs']}, {machine['seconds']:.0f} s\n",
+        markup=False,
+    )
+    if "coefficients" in record:
+        show_coefficients(torch.tensor(record["coefficients"]), console)
+    console.print(f"run folder  {folder}\npage        adagpr report {folder}", soft_wrap=True, markup=False)

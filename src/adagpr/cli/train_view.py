@@ -15,7 +15,7 @@ from adagpr.graph import Graph, Split
 from adagpr.training import Run
 from adagpr.training.several import summarise
 
-__all__ = ["show"]
+__all__ = ["show", "show_coefficients"]
 
 
 def show(
@@ -42,11 +42,16 @@ def show(
     coefficients = [run.coefficients for run in runs if run.coefficients is not None]
     if coefficients:
         mean = f", mean of {len(runs)} runs" if len(runs) > 1 else ""
-        console.print(Text(f"How much of each hop each layer uses{mean}", style="bold"))
-        console.print(_coefficients(torch.stack(coefficients).mean(0), console), "")
+        show_coefficients(torch.stack(coefficients).mean(0), console, mean)
     if graph.notes and graph.origin.get("name") != "tables":
         console.print(f"Before you trust these numbers: adagpr data info {graph.name}\n", markup=False)
     console.print(f"run folder  {folder}\npage        {folder / 'report.html'}", soft_wrap=True, markup=False)
+
+
+def show_coefficients(coefficients: Tensor, console: Console, mean: str = "") -> None:
+    """Prints the weight of each hop in each layer."""
+    console.print(Text(f"How much of each hop each layer uses{mean}", style="bold"))
+    console.print(_coefficients(coefficients, console), "")
 
 
 def _size(graph: Graph) -> str:
