@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-INPUTS := pyproject.toml constraints.txt
+INPUTS := pyproject.toml constraints.txt hatch_build.py $(wildcard src/adagpr/ops/kernels/*.[ch])
 
 demo: .venv/.installed
 	$(BIN)/adagpr train digits --without-graph --out runs/demo

@@ -34,13 +34,14 @@ from scipy.optimize import nnls
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from adagpr.bench.products import DENSE_KERNELS, SPARSE_KERNELS
 from adagpr.bench.rmat import rmat
 from adagpr.data import load
 from adagpr.data.splits import random_split
 from adagpr.files import read_json, write_json, write_text
 from adagpr.graph import Graph
 from adagpr.nn import build
-from adagpr.ops import reused
+from adagpr.ops import native, reused
 from adagpr.scale import cost
 from adagpr.scale.assign import IMBALANCE
 from adagpr.scale.cost import Shape, Speeds
@@ -80,7 +81,7 @@ PARTS_OF_BATCH = 20
 
 
 class Clock(TorchDispatchMode):
-    """Seconds that matrix products take, sparse and dense, where they stand in an epoch."""
+    """Seconds that matrix products take, sparse and dense, of torch's and by kernels, where they stand in an epoch."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -90,8 +91,19 @@ class Clock(TorchDispatchMode):
         if func.overloadpacket.__name__ not in PRODUCTS:
             return func(*args, **(kwargs or {}))
         kind = "sparse" if any(isinstance(item, Tensor) and item.is_sparse_csr for item in args) else "dense"
+        return self._timed(kind, lambda: func(*args, **(kwargs or {})))
+
+    def kernel(self, name: str, arguments: tuple[Any, ...], run: Callable[[], None]) -> None:
+        """Told of every kernel; see `native.watched`."""
+        kind = "sparse" if name in SPARSE_KERNELS else "dense" if name in DENSE_KERNELS else None
+        if kind is None:
+            run()
+        else:
+            self._timed(kind, run)
+
+    def _timed(self, kind: str, run: Callable[[], Any]) -> Any:
         began = time.thread_time()
-        result = func(*args, **(kwargs or {}))
+        result = run()
         self.seconds[kind] += time.thread_time() - began
         return result
 
@@ -131,7 +143,7 @@ def timed(graph: Graph) -> dict[str, float]:
         began = time.monotonic()
         while len(rounds) < LEAST_ROUNDS or (time.monotonic() - began < SECONDS and len(rounds) < MOST_ROUNDS):
             whole = train_epoch(opened.state, opened.inputs, opened.config)
-            with Clock() as clock:
+            with Clock() as clock, native.watched(clock.kernel):
                 clocked = train_epoch(opened.state, opened.inputs, opened.config)
             other = clocked - sum(clock.seconds.values())
             rounds.append({"epoch": whole, **clock.seconds, "other": other})

@@ -8,12 +8,13 @@ are independent, so that drawing more of one never shifts another.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-__all__ = ["capture", "restore", "stream", "torch_generator"]
+__all__ = ["capture", "restore", "set_states", "states_of", "stream", "torch_generator"]
 
 
 def stream(seed: int, purpose: str) -> np.random.Generator:
@@ -29,6 +30,19 @@ def torch_generator(seed: int, purpose: str) -> torch.Generator:
 
 def _sequence(seed: int, purpose: str) -> np.random.SeedSequence:
     return np.random.SeedSequence([seed, zlib.crc32(purpose.encode())])
+
+
+def states_of(generators: Sequence[np.random.Generator]) -> np.ndarray:
+    """The four words of each stream's state, for code that goes on drawing by itself."""
+    return np.array([generator.bit_generator.state["state"]["state"] for generator in generators], dtype=np.uint64)
+
+
+def set_states(generators: Sequence[np.random.Generator], states: np.ndarray) -> None:
+    """Puts streams to where `states_of` and what was drawn since have led."""
+    for generator, words in zip(generators, states, strict=True):
+        state = generator.bit_generator.state
+        state["state"]["state"] = words
+        generator.bit_generator.state = state
 
 
 def capture(generator: np.random.Generator) -> dict[str, Any]:

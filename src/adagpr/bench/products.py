@@ -14,8 +14,12 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["PRODUCT", "Found", "Product", "Recorder", "seconds_of"]
+from adagpr.ops import native
 
+__all__ = ["DENSE_KERNELS", "PRODUCT", "SPARSE_KERNELS", "Found", "Product", "Recorder", "seconds_of"]
+
+# Kernels of `adagpr.ops.native` that are products, with what they add in the same pass.
+SPARSE_KERNELS, DENSE_KERNELS = ("mix", "mix_back"), ("map", "outer")
 PRODUCT = re.compile(r"^(aten::)?(mm|addmm|bmm|baddbmm|mv|addmv)_?$")
 _REPEATS = 5
 
@@ -41,48 +45,85 @@ class Product:
 
 @dataclass
 class Found:
-    """A matrix product as it ran: its operands, how often in each phase, and its time alone in each round."""
+    """A kind of matrix product as it ran: how to run it alone, how often in each phase, and its time in each round.
 
-    left: Tensor
-    right: Tensor
+    Attributes:
+        kind: ``"sparse"`` or ``"dense"``.
+        shapes: Shapes of both operands.
+        multiplications: Of one product.
+        number: Products that ``step`` does, one hop after another where it is a mix of hops.
+        step: Does it, on operands of its own.
+    """
+
+    kind: str
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    multiplications: int
+    number: int
+    step: Callable[[], Any]
     counts: Counter[str] = field(default_factory=Counter)
     times: list[float] = field(default_factory=list)
 
-    @property
-    def kind(self) -> str:
-        """``"sparse"`` or ``"dense"``."""
-        return "sparse" if self.left.is_sparse_csr or self.right.is_sparse_csr else "dense"
+    @classmethod
+    def of_torch(cls, left: Tensor, right: Tensor) -> Found:
+        """A product of torch's, into memory that is already there."""
+        left, right = (item if item.is_sparse_csr else item.clone() for item in (left, right))
+        product = torch.baddbmm if left.ndim == 3 else torch.addmv if right.ndim == 1 else torch.addmm
+        out = torch.matmul(left, right)
+        is_sparse = left.is_sparse_csr or right.is_sparse_csr
+        count = len(left.values()) * right.shape[1] if is_sparse else left.numel() * right.shape[-1]
+        shapes = (tuple(left.shape), tuple(right.shape))
+        kind = "sparse" if is_sparse else "dense"
+        return cls(kind, shapes, count, 1, lambda: product(out, left, right, beta=0, out=out))
+
+    @classmethod
+    def of_kernel(cls, name: str, arguments: tuple[Any, ...], number: int) -> Found:
+        """A product by a kernel of our own, with all that it does in the same pass."""
+        own: tuple[Any, ...] = tuple(item.clone() if isinstance(item, Tensor) else item for item in arguments)
+        tensor = next(item for item in own if isinstance(item, Tensor) and item.is_floating_point())
+        if name in SPARSE_KERNELS:
+            rows, width = int(own[0]), int(own[2])
+            shapes, count = ((rows, rows), (rows, width)), len(own[5]) * width
+        else:
+            rows, width = int(own[0]), int(own[1])
+            shapes, count = ((rows, width), (width, width)), rows * width * width
+        kind = "sparse" if name in SPARSE_KERNELS else "dense"
+        return cls(kind, shapes, count, number, lambda: native.call(name, tensor.dtype, *own))
 
     @torch.inference_mode()
     def measure(self) -> None:
         """Times it once more."""
-        left, right = self.left, self.right
-        product = torch.baddbmm if left.ndim == 3 else torch.addmv if right.ndim == 1 else torch.addmm
-        out = torch.matmul(left, right)
-        times = [seconds_of(lambda: product(out, left, right, beta=0, out=out)) for _ in range(_REPEATS)]
-        self.times.append(median(times))
+        self.step()
+        self.times.append(median(seconds_of(self.step) for _ in range(_REPEATS)) / self.number)
 
     def product(self, speeds: list[float]) -> Product:
         """What was found, each round's time brought to the same speed."""
-        shapes = (tuple(self.left.shape), tuple(self.right.shape))
         seconds = median(time * speed for time, speed in zip(self.times, speeds, strict=True))
-        return Product(self.kind, shapes, self.counts["training"], self.counts["evaluation"], seconds)
+        return Product(self.kind, self.shapes, self.counts["training"], self.counts["evaluation"], seconds)
 
 
 class Recorder(TorchDispatchMode):
-    """Finds the distinct matrix products that run, and the order of sparse and dense ones in each phase."""
+    """Finds the distinct matrix products that run, and the order of sparse and dense ones of torch's in each phase."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.found: dict[tuple[Any, ...], Found] = {}
         self.kinds: dict[str, list[str]] = {}
 
-    def record(self, steps: Mapping[str, Callable[[], Tensor]]) -> None:
+    def record(self, steps: Mapping[str, Callable[[], Any]]) -> None:
         """Runs the steps, each a phase of its own."""
         for phase, step in steps.items():
             self.kinds[phase] = []
-            with self:
+            with self, native.watched(self._kernel):
                 step()
+
+    def _kernel(self, name: str, arguments: tuple[Any, ...], run: Callable[[], None]) -> None:
+        number = _num_hops(name, arguments) if name in SPARSE_KERNELS else int(name in DENSE_KERNELS)
+        if number:
+            key = (name, number, *(item for item in arguments if isinstance(item, int)), _layout(arguments))
+            if key not in self.found:
+                self.found[key] = Found.of_kernel(name, arguments, number)
+            self.found[key].counts[[*self.kinds][-1]] += number
+        run()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # Without gradients, operations that torch composes of others arrive whole.
@@ -93,21 +134,36 @@ class Recorder(TorchDispatchMode):
         if PRODUCT.match(func.overloadpacket.__name__):
             phase = [*self.kinds][-1]
             left, right = args[-2:]
-            key = (_layout(left), _layout(right))
+            key = (_layout((left,)), _layout((right,)))
             if key not in self.found:
-                self.found[key] = Found(*(item if item.is_sparse_csr else item.clone() for item in (left, right)))
+                self.found[key] = Found.of_torch(left, right)
             self.found[key].counts[phase] += 1
             self.kinds[phase].append(self.found[key].kind)
         return func(*args, **(kwargs or {}))
 
 
-def _layout(operand: Tensor) -> tuple[Any, ...]:
-    # Dropout gives sparse features new values at every step; their structure stays.
-    own = operand.col_indices().data_ptr() if operand.is_sparse_csr else operand.stride()
-    return tuple(operand.shape), operand.dtype, own
+def _num_hops(name: str, arguments: tuple[Any, ...]) -> int:
+    """How many products a mix of hops does: forward none beyond the last hop with a weight."""
+    num_blocks, count = arguments[1], arguments[7 if name == "mix" else 8]
+    weights = arguments[8 if name == "mix" else 9]
+    used = [k for k in range(count) if any(weights[k * num_blocks : (k + 1) * num_blocks])]
+    return max(used, default=0) if name == "mix" else count - 1
 
 
-def seconds_of(step: Callable[[], Tensor]) -> float:
+def _layout(operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What tells operands apart: dropout gives sparse features new values at every step, their structure stays."""
+    found: list[Any] = []
+    for item in operands:
+        if isinstance(item, Tensor) and item.is_sparse_csr:
+            found.append((tuple(item.shape), item.dtype, item.col_indices().data_ptr()))
+        elif isinstance(item, Tensor):
+            found.append(
+                (tuple(item.shape), item.dtype, item.stride(), None if item.is_floating_point() else item.data_ptr())
+            )
+    return tuple(found)
+
+
+def seconds_of(step: Callable[[], Any]) -> float:
     """How long a step takes."""
     # One thread has a clock of its own, which stands still while other processes have its core.
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter

@@ -6,6 +6,9 @@ this package and of the optimiser, then the operation that runs. Each stack belo
 What the profiler adds to the epoch is deducted, an equal time for each of its events. Overhead is what the other parts
 leave of the epoch as it is: Python, autograd, allocation.
 
+Kernels of our own count as what they do in the main: a mix of hops as its sparse products, ReLU with dropout as
+dropout. Under the profiler layers are computed one by one, which adds time around the kernels, not in them.
+
 The limit is what the matrix products of that epoch need when each runs alone, into memory that is already there: with
 the same products on the same kernels no epoch can be faster.
 """
@@ -24,8 +27,9 @@ import torch
 from torch import Tensor
 
 from adagpr.bench.flame import Stack, fold
-from adagpr.bench.products import PRODUCT, Product, Recorder, seconds_of
+from adagpr.bench.products import DENSE_KERNELS, PRODUCT, SPARSE_KERNELS, Product, Recorder, seconds_of
 from adagpr.errors import AdaGPRError, InputError
+from adagpr.ops import native
 from adagpr.training.loop import Inputs, State, evaluate, train_step
 
 __all__ = ["PARTS", "Profile", "category", "profile_epoch", "table"]
@@ -36,6 +40,7 @@ PHASES = ("training", "evaluation")
 T = TypeVar("T", str, Stack)
 _Steps = dict[str, Callable[[], Tensor]]
 
+_KERNEL = "adagpr.ops.native: "
 _ACTIVATION = re.compile(r"^aten::(relu|threshold|leaky_relu|elu|clamp_min)(_backward)?_?$")
 _DROPOUT = re.compile(r"(?<![a-z])drop|::bernoulli")
 _SHOWN = re.compile(r"^(adagpr/(?!bench/|cli/)|torch/optim/|torch/_tensor.py\(\d+\): backward)|^\w+Backward\d*$")
@@ -170,7 +175,10 @@ def _trace(steps: _Steps, kinds: dict[str, list[str]]) -> tuple[dict[Stack, floa
     stacks: dict[Stack, float] = {}
     counts: dict[Stack, int] = {}
     for phase, step in steps.items():
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True) as profiler:
+        with (
+            torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True) as profiler,
+            native.watched(_marked),
+        ):
             step()
         events, order = profiler.profiler.kineto_results.experimental_event_tree(), iter(kinds[phase])
         found = fold(events, phase, partial(_entry, kinds=order))
@@ -180,9 +188,19 @@ def _trace(steps: _Steps, kinds: dict[str, list[str]]) -> tuple[dict[Stack, floa
     return stacks, counts
 
 
+def _marked(name: str, arguments: tuple[Any, ...], run: Callable[[], None]) -> None:
+    """Shows a kernel to the profiler as if it were an operation of torch's."""
+    with torch.profiler.record_function(f"{_KERNEL}{name}"):
+        run()
+
+
 def _entry(event: Any, kinds: Iterator[str]) -> str | None:
     """How an event appears in stacks, if it does; an operation made of products gives way to them."""
     name: str = event.name
+    if name.startswith(_KERNEL):
+        kernel = name.removeprefix(_KERNEL)
+        kind = "sparse" if kernel in SPARSE_KERNELS else "dense" if kernel in DENSE_KERNELS else None
+        return f"aten::{kernel} of adagpr" + (f" ({kind})" if kind else "")
     if PRODUCT.match(name):
         return f"{name} ({next(kinds)})"
     if name.startswith("aten::"):

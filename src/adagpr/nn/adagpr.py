@@ -95,10 +95,19 @@ class AdaGPR(Model):
 
     def forward(self, x: Features, structure: Operator | DroppableOperator) -> Tensor:
         """Logits of all nodes; ``structure`` is what `prepare` made."""
+        logits: Tensor = self.lin_out(self._hidden(x, structure))
+        return logits
+
+    def logits_at(self, nodes: Tensor, x: Features, structure: Operator | DroppableOperator) -> Tensor:
+        """The logits of some nodes: only theirs go through the last map."""
+        logits: Tensor = self.lin_out(self._hidden(x, structure).index_select(0, nodes))
+        return logits
+
+    def _hidden(self, x: Features, structure: Operator | DroppableOperator) -> Tensor:
+        """The input of the last map."""
         operator = self.operator(structure)
         h_0 = self.lin_in(self.drop_features(x)).relu_()
-        logits: Tensor = self.lin_out(self.trunk(h_0, operator) if self.is_plain else self._by_layers(h_0, operator))
-        return logits
+        return self.trunk(h_0, operator) if self.is_plain else self._by_layers(h_0, operator)
 
     @property
     def is_plain(self) -> bool:

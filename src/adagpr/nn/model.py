@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -65,6 +65,12 @@ class Model(nn.Module):
         """Has dropout draw from the beginning of a stream; see `adagpr.seeding.stream`."""
         self._generator = seeding.stream(seed, purpose)
 
+    def train(self, mode: bool = True) -> Self:
+        """Turns dropout on or off; the mode changes twice an epoch, and torch's own way takes a percent of it."""
+        for module in self.modules():
+            object.__setattr__(module, "training", mode)
+        return self
+
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draws the parameters of every part anew, in the order in which they were made."""
         for child in self.modules():
@@ -107,6 +113,11 @@ class Model(nn.Module):
     def coefficients(self) -> Tensor | None:
         """The weight of each hop in each layer, ``[num_layers, num_coeffs]``, where the model has such weights."""
         return None
+
+    def logits_at(self, nodes: Tensor, x: Features, structure: Any) -> Tensor:
+        """The logits of some nodes, for which less may be computed than for all."""
+        logits: Tensor = self(x, structure)
+        return logits.index_select(0, nodes)
 
     def forward(self, x: Features, structure: Any) -> Tensor:
         """Logits of all nodes."""

@@ -37,18 +37,21 @@ class Replicas:
         """Whether a model can be one of several: AdaGPR or GCNII with nothing between the layers, on fixed edges."""
         return isinstance(model, AdaGPR) and model.is_plain and model.drop_edge == 0
 
-    def __call__(self, x: Features, training: bool) -> tuple[Tensor, ...]:
+    def __call__(self, x: Features, training: bool, nodes: Sequence[Tensor] = ()) -> tuple[Tensor, ...]:
         """The logits of each model.
 
         Args:
             x: The features that all share.
             training: Whether dropout is on.
+            nodes: For each model whose logits, by default all.
         """
         for model in self.models:
             model.training = training
         h_0 = torch.cat([model.lin_in(model.drop_features(x)) for model in self.models]).relu_()
         h = self.models[0].trunk(h_0, self.operator, self.models)
-        blocks = h.view(len(self.models), -1, h.shape[1]).unbind()
+        blocks: Sequence[Tensor] = h.view(len(self.models), -1, h.shape[1]).unbind()
+        if nodes:
+            blocks = [block.index_select(0, own) for block, own in zip(blocks, nodes, strict=True)]
         return tuple(model.lin_out(block) for model, block in zip(self.models, blocks, strict=True))
 
     def coefficients(self) -> tuple[Tensor, ...]:

@@ -9,7 +9,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-__all__ = ["csr", "csr_tensor", "replace_values", "transposed_order"]
+from adagpr.ops import native
+
+__all__ = ["csr", "csr_tensor", "multiply", "replace_values", "transposed_order"]
 
 
 def csr_tensor(matrix: sp.csr_array, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -35,6 +37,13 @@ def transposed_order(matrix: sp.csr_array) -> tuple[sp.csr_array, Tensor]:
     order = transpose.data.astype(np.int64)
     values = matrix.data[order]
     return sp.csr_array((values, transpose.indices, transpose.indptr), shape=transpose.shape), torch.from_numpy(order)
+
+
+def multiply(matrix: Tensor, h: Tensor, out: Tensor) -> Tensor:
+    """A CSR tensor times ``h``, written into ``out``."""
+    if native.serves(h) and native.multiplies(matrix, h):
+        return native.mix(matrix, h, [[0.0], [1.0]], out)
+    return out.addmm_(matrix, h, beta=0.0)
 
 
 def csr(rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:

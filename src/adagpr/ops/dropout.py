@@ -19,7 +19,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["drop_", "dropout", "keep_mask", "keep_scale", "relu_dropout_"]
+from adagpr.ops import native
+
+__all__ = ["drop_", "drop_values", "dropout", "keep_mask", "keep_scale", "relu_drop_", "relu_dropout_", "threshold"]
 
 _LEVELS = 1 << 16
 # Masks are drawn for so many elements at a time, a multiple of four: they stay in the cache until they are used.
@@ -38,17 +40,23 @@ def keep_mask(shape: tuple[int, ...], rate: float, generator: np.random.Generato
         The mask as uint8 (1 stays, 0 is dropped), and the factor that what stays is multiplied by.
     """
     size = math.prod(shape)
-    words = generator.bit_generator.random_raw(-(-size // 4))
-    kept = words.view(np.uint16)[:size] >= _threshold(rate)
+    kept = _draw_words(size, generator) >= threshold(rate)
     return kept.view(np.uint8).reshape(shape), keep_scale(rate)
+
+
+def _draw_words(size: int, generator: np.random.Generator) -> np.ndarray:
+    """One 16-bit word an element."""
+    words: np.ndarray = generator.bit_generator.random_raw(-(-size // 4)).view(np.uint16)
+    return words[:size]
 
 
 def keep_scale(rate: float) -> float:
     """What the elements that stay are multiplied by, so that the mean is kept."""
-    return _LEVELS / (_LEVELS - _threshold(rate))
+    return _LEVELS / (_LEVELS - threshold(rate))
 
 
-def _threshold(rate: float) -> int:
+def threshold(rate: float) -> int:
+    """The least 16-bit word whose element stays."""
     return min(round(rate * _LEVELS), _LEVELS - 1)
 
 
@@ -80,6 +88,28 @@ def dropout(x: Tensor, rate: float, *generators: np.random.Generator) -> Tensor:
     return result
 
 
+def drop_values(values: Tensor, rate: float, generator: np.random.Generator, order: Tensor) -> tuple[Tensor, Tensor]:
+    """Dropout of a vector, without gradient: the result, and the result in another order."""
+    if native.serves(values):
+        words = _draw_words(len(values), generator)
+        return native.drop_values(values, words, threshold(rate), keep_scale(rate), order)
+    mask, scale = keep_mask((len(values),), rate, generator)
+    kept = torch.mul(values, torch.from_numpy(mask).to(values.device)).mul_(scale)
+    return kept, kept.index_select(0, order)
+
+
+def relu_drop_(x: Tensor, rate: float, generators: Sequence[np.random.Generator]) -> Tensor:
+    """`drop_` of ``x.relu_()``, in one pass where there are kernels for it; at a rate of 0 no word is drawn."""
+    if not native.serves(x):
+        return drop_(x.relu_(), rate, generators) if rate > 0 else x.relu_()
+    if rate == 0:
+        return native.relu_drop_(x)
+    for block, generator in zip(x.view(-1).chunk(len(generators)), generators, strict=True):
+        for part in block.split(_PART):
+            native.relu_drop_(part, _draw_words(len(part), generator), threshold(rate))
+    return x
+
+
 def drop_(x: Tensor, rate: float, generators: Sequence[np.random.Generator]) -> Tensor:
     """Zeroes elements of a contiguous ``x`` in place, the others stay as they are; for generators see `dropout`."""
     for block, generator in zip(x.view(-1).chunk(len(generators)), generators, strict=True):
@@ -100,7 +130,7 @@ class _ReluDropout(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, rate: float, generators: Sequence[np.random.Generator]) -> Tensor:
         ctx.mark_dirty(x)
         ctx.scale = keep_scale(rate)
-        drop_(x.relu_(), rate, generators).mul_(ctx.scale)
+        relu_drop_(x, rate, generators).mul_(ctx.scale)
         ctx.save_for_backward(x)
         return x
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from adagpr.errors import InputError
 from adagpr.graph import Graph
-from adagpr.ops.csr import csr_tensor
+from adagpr.ops.csr import csr_tensor, multiply
 
 __all__ = ["Direction", "Operator", "normalise", "operator"]
 
@@ -53,13 +53,13 @@ class Operator:
         """Whether the operator equals its transpose."""
         return self.transpose is self.matrix
 
-    def product(self, h: Tensor, out: Tensor) -> Tensor:
-        """The operator times ``h``, written into ``out``."""
-        return out.addmm_(self.matrix, h, beta=0.0)
+    def multiply(self, h: Tensor, out: Tensor, transposed: bool = False) -> Tensor:
+        """The operator, or its transpose, times ``h``, written into ``out``."""
+        return multiply(self.transpose if transposed else self.matrix, h, out)
 
-    def transposed_product(self, h: Tensor, out: Tensor) -> Tensor:
-        """The transpose of the operator times ``h``, written into ``out``."""
-        return out.addmm_(self.transpose, h, beta=0.0)
+    def whole(self, transposed: bool = False) -> Tensor | None:
+        """The matrix that `multiply` multiplies with; none where it does more than one product."""
+        return self.transpose if transposed else self.matrix
 
     def to(self, target: torch.dtype | torch.device | str) -> Operator:
         """The same operator in another precision or on another device."""

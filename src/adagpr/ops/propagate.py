@@ -11,7 +11,6 @@ which needs nothing from the forward pass but ``h``: memory does not grow with `
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,14 +18,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from adagpr.errors import InputError
+from adagpr.ops import native
 from adagpr.ops.operator import Operator
 from adagpr.ops.scratch import matrix_like
 
-__all__ = ["Weights", "gpr_propagate", "hop_weights", "mix", "mix_gradients", "without_tail"]
+__all__ = ["Weights", "gpr_propagate", "hop_weights", "mix", "mix_gradients", "where_positive", "without_tail"]
 
 
-# Writes a matrix times its first argument into its second, and returns that.
-Product = Callable[[Tensor, Tensor], Tensor]
 # The weights of one hop, one for each block of rows; without replicas there is one block.
 Weights = list[float]
 
@@ -39,57 +37,149 @@ def _scale(h: Tensor, weights: Weights) -> Tensor:
     return (blocks * h.new_tensor(weights).unsqueeze(1)).view_as(h)
 
 
-def _add(base: Tensor, h: Tensor, weights: Weights, out: Tensor) -> Tensor:
-    """``base`` plus each block of ``h`` times its weight, written into ``out``."""
+def _add(total: Tensor, h: Tensor, weights: Weights) -> None:
+    """Adds each block of ``h`` times its weight to ``total``."""
     if len(weights) == 1:
-        return torch.add(base, h, alpha=weights[0], out=out)
-    blocks = h.view(len(weights), -1)
-    torch.addcmul(base.view_as(blocks), blocks, h.new_tensor(weights).unsqueeze(1), out=out.view_as(blocks))
-    return out
+        total.add_(h, alpha=weights[0])
+    else:
+        blocks = h.view(len(weights), -1)
+        total.view_as(blocks).addcmul_(blocks, h.new_tensor(weights).unsqueeze(1))
 
 
-def mix(product: Product, h: Tensor, mu: list[Weights], plus: Tensor | None, spare: list[Tensor]) -> Tensor:
-    """``plus + sum_k mu[k] A^k h``.
+def mix(
+    op: Operator,
+    h: Tensor,
+    mu: list[Weights],
+    spare: list[Tensor],
+    plus: Tensor | None = None,
+    share: float = 1.0,
+    transposed: bool = False,
+) -> Tensor:
+    """``share * plus + sum_k mu[k] A^k h``.
 
     Args:
-        product: Writes ``A`` times its first argument into its second.
+        op: The operator ``A``.
         h: The signal.
         mu: The weights of each hop.
+        spare: Matrices like ``h`` that are written over; filled here where they do not suffice.
         plus: A matrix that is added, or none.
-        spare: Two matrices like ``h`` that are written over; filled here where it is empty.
+        share: Its weight.
+        transposed: Whether ``A`` is the transpose of the operator.
     """
-    while len(spare) < min(2, len(mu) - 1):
-        spare.append(matrix_like(h))
+    if native.serves(h):
+        return _mix_from_the_last_hop(op, h, mu, spare, plus, share, transposed)
+    _fill(spare, min(2, len(mu) - 1), h)
     if plus is None and len(mu) == 2 and set(mu[0]) == {0.0} and set(mu[1]) == {1.0}:
-        return product(h, matrix_like(h))
-    total = _scale(h, mu[0]) if plus is None else _add(plus, h, mu[0], matrix_like(h))
+        return op.multiply(h, matrix_like(h), transposed)
+    total = _scale(h, mu[0])
+    if plus is not None:
+        total.add_(plus, alpha=share)
     power = h
     for k, weights in enumerate(mu[1:]):
-        power = product(power, spare[k % 2])
+        power = op.multiply(power, spare[k % 2], transposed)
         if set(weights) != {0.0}:
-            _add(total, power, weights, total)
+            _add(total, power, weights)
     return total
 
 
+def _mix_from_the_last_hop(
+    op: Operator, h: Tensor, mu: list[Weights], spare: list[Tensor], plus: Tensor | None, share: float, transposed: bool
+) -> Tensor:
+    """`mix` by Horner's rule, ``mu[0] h + A (mu[1] h + A (...))``: what a hop adds is added as its product is made."""
+    _fill(spare, min(1, len(mu) - 2), h)
+    turns = (matrix_like(h), spare[0] if spare else h)
+    matrix = op.whole(transposed)
+    if matrix is not None and native.multiplies(matrix, h):
+        return native.mix(matrix, h, mu, *turns, plus, share)
+    # Rows that lie in several places are one block. As in the kernel, hops without weight at the end are left out.
+    (*rest, (last,)) = without_tail(mu)
+    if not rest:
+        return native.add_hop(h, last, h, 0.0, turns[0], plus, share)
+    x, factor, power = h, last, matrix_like(h)
+    for k, (own,) in reversed(list(enumerate(rest))):
+        op.multiply(x, power, transposed)
+        x = native.add_hop(power, factor, h, own, turns[k % 2], plus if k == 0 else None, share)
+        factor = 1.0
+    return x
+
+
 def mix_gradients(
-    product: Product, grad: Tensor, h: Tensor, mu: list[Weights], spare: list[Tensor]
+    op: Operator,
+    grad: Tensor,
+    h: Tensor,
+    mu: list[Weights],
+    spare: list[Tensor],
+    shared: Tensor | None = None,
+    share: float = 0.0,
+    masked: bool = False,
 ) -> tuple[Tensor, list[Weights]]:
     """The gradients of `mix` with respect to ``h`` and to the weights, from that with respect to its result.
 
-    ``product`` is that of the transpose.
+    Args:
+        op: The operator of the mix.
+        grad: Gradient of the result; may be written over.
+        h: The signal.
+        mu: The weights of each hop.
+        spare: As `mix` has it.
+        shared: Where ``share`` times the gradient is added to: that of ``plus``.
+        share: The weight of ``plus``.
+        masked: Whether the gradient of ``h`` is 0 where ``h`` is not positive.
     """
-    while len(spare) < min(2, len(mu) - 1):
-        spare.append(matrix_like(h))
+    if native.serves(h):
+        return _gradients_in_one_pass(op, grad, h, mu, spare, shared, share, masked)
+    _fill(spare, min(2, len(mu) - 1), h)
     blocks = h.view(len(mu[0]), -1)
     inner = [_dots(grad, blocks)]
     total = _scale(grad, mu[0])
     power = grad
     for k, weights in enumerate(mu[1:]):
-        power = product(power, spare[k % 2])
+        power = op.multiply(power, spare[k % 2], transposed=True)
         inner.append(_dots(power, blocks))
         if set(weights) != {0.0}:
-            _add(total, power, weights, total)
-    return total, inner
+            _add(total, power, weights)
+    if shared is not None:
+        shared.add_(grad, alpha=share)
+    return (where_positive(total, h) if masked else total), inner
+
+
+def _gradients_in_one_pass(
+    op: Operator,
+    grad: Tensor,
+    h: Tensor,
+    mu: list[Weights],
+    spare: list[Tensor],
+    shared: Tensor | None,
+    share: float,
+    masked: bool,
+) -> tuple[Tensor, list[Weights]]:
+    """`mix_gradients` with everything about a power done as it is made."""
+    total = matrix_like(h)
+    _fill(spare, min(1, len(mu) - 2), h)
+    matrix = op.whole(transposed=True)
+    if matrix is not None and native.multiplies(matrix, h):
+        return total, native.mix_back(matrix, grad, h, mu, total, spare[0] if spare else None, shared, share, masked)
+    none = [0.0] * len(mu[0])
+    if len(mu) == 1:
+        return total, [native.add_back(grad, grad, h, none, mu[0], total, shared, share, masked)[1]]
+    inners: list[Weights] = []
+    x, powers = grad, (matrix_like(h), matrix_like(h))
+    for k, weights in enumerate(mu[1:]):
+        x = op.multiply(x, powers[k % 2], transposed=True)
+        first, extra = (grad, shared) if k == 0 else (None, None)
+        is_masked = masked and k == len(mu) - 2
+        with_power, with_first = native.add_back(x, first, h, weights, mu[0], total, extra, share, is_masked)
+        inners += [with_first, with_power] if k == 0 else [with_power]
+    return total, inners
+
+
+def _fill(spare: list[Tensor], count: int, h: Tensor) -> None:
+    spare += [matrix_like(h) for _ in range(count - len(spare))]
+
+
+def where_positive(grad: Tensor, y: Tensor) -> Tensor:
+    """``grad`` where ``y`` is positive, else 0."""
+    result: Tensor = torch.ops.aten.threshold_backward.grad_input(grad, y, 0, grad_input=matrix_like(y))
+    return result
 
 
 def _dots(power: Tensor, blocks: Tensor) -> Weights:
@@ -117,7 +207,7 @@ class _Propagate(torch.autograd.Function):
     def forward(ctx: Any, h: Tensor, coeffs: Tensor, plus: Tensor | None, op: Operator, skip_tail: bool) -> Tensor:
         ctx.save_for_backward(h)
         ctx.op, ctx.mu, ctx.shape = op, hop_weights(coeffs, skip_tail), coeffs.shape
-        return mix(op.product, h, ctx.mu, plus, [])
+        return mix(op, h, ctx.mu, [], plus)
 
     @staticmethod
     @once_differentiable
@@ -126,11 +216,11 @@ class _Propagate(torch.autograd.Function):
         needs_h, needs_coeffs, needs_plus = ctx.needs_input_grad[:3]
         grad_h = grad_coeffs = None
         if needs_coeffs:
-            grad_h, inner = mix_gradients(ctx.op.transposed_product, grad.contiguous(), h, ctx.mu, [])
+            grad_h, inner = mix_gradients(ctx.op, grad.clone(memory_format=torch.contiguous_format), h, ctx.mu, [])
             grad_coeffs = grad.new_zeros(ctx.shape)
             grad_coeffs.view(len(inner[0]), -1)[:, : len(inner)] = grad.new_tensor(inner).t()
         elif needs_h:
-            grad_h = mix(ctx.op.transposed_product, grad.contiguous(), ctx.mu, None, [])
+            grad_h = mix(ctx.op, grad.contiguous(), ctx.mu, [], transposed=True)
         return grad_h, grad_coeffs, (grad if needs_plus else None), None, None
 
 

@@ -25,9 +25,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from adagpr.ops.dropout import drop_, keep_scale
+from adagpr.ops import native
+from adagpr.ops.dropout import drop_, keep_scale, relu_drop_
+from adagpr.ops.native_stack import NativeStack
 from adagpr.ops.operator import Operator
-from adagpr.ops.propagate import Weights, mix, mix_gradients, without_tail
+from adagpr.ops.propagate import Weights, mix, mix_gradients, where_positive
 from adagpr.ops.scratch import matrix_like
 
 __all__ = ["Layers", "residual_stack"]
@@ -62,70 +64,91 @@ class Layers:
         """What the elements that stay are multiplied by."""
         return keep_scale(self.rate)
 
+    @property
+    def factors(self) -> np.ndarray:
+        """What each layer's coefficients are multiplied by, ``[layers, 1, 1]``."""
+        return self.scale * (1 - np.array(self.alphas, dtype=np.float64)).reshape(-1, 1, 1)
+
+    def weights_of(self, coeffs: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """The weights of hops, ``[layers, K, blocks]``, and how many hops each layer needs."""
+        mu = np.ascontiguousarray(coeffs.detach().cpu().double().numpy().transpose(0, 2, 1)) * self.factors
+        is_used = mu.any(axis=2) if self.skip_tail else np.ones(mu.shape[:2], dtype=bool)
+        return mu, np.maximum((is_used * np.arange(1, mu.shape[1] + 1)).max(axis=1), 1)
+
+    def coeff_gradients(self, inner: np.ndarray, h: Tensor) -> Tensor:
+        """The gradients of the coefficients from those of the weights of hops, which are laid out as these."""
+        return torch.from_numpy((inner * self.factors).transpose(0, 2, 1)).to(h)
+
+    def is_native(self, h: Tensor) -> bool:
+        """Whether all layers can be done in one call."""
+        matrices = self.operator.whole(), self.operator.whole(transposed=True)
+        fits = all(matrix is not None and native.multiplies(matrix, h) for matrix in matrices)
+        keeps_all = not self.recompute and self.kept_as in (None, h.dtype)
+        return fits and keeps_all and native.serves(h) and native.maps(h) and not native.is_watched()
+
     def kept(self, h: Tensor) -> Tensor:
         """A matrix as it is kept for the backward pass."""
         return h if self.kept_as in (None, h.dtype) else matrix_like(h, self.kept_as).copy_(h)
 
 
 class _Stack(torch.autograd.Function):
+    """The stack layer by layer: any operator, device and precision."""
+
     @staticmethod
     def forward(ctx: Any, h_0: Tensor, coeffs: Tensor, layers: Layers, keep: bool, *weights: Tensor) -> Tensor:
-        product, num_blocks = layers.operator.product, coeffs.shape[1]
-        factors = coeffs.new_tensor([layers.scale * (1 - alpha) for alpha in layers.alphas]).view(-1, 1, 1)
-        mus: list[list[Weights]] = (coeffs * factors).transpose(1, 2).tolist()
-        mus = [without_tail(mu) for mu in mus] if layers.skip_tail else mus
-        identity = torch.eye(h_0.shape[1], dtype=h_0.dtype, device=h_0.device)
-        shares = {alpha: torch.mul(h_0, alpha, out=matrix_like(h_0)) for alpha in set(layers.alphas)}
-        y = h_0 if layers.rate == 0 else drop_(matrix_like(h_0).copy_(h_0), layers.rate, layers.generators)
-        kept, sums, maps, spare = [], [], [], []  # type: tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
+        num_blocks, mus = coeffs.shape[1], _lists(*layers.weights_of(coeffs))
+        y = matrix_like(h_0).copy_(h_0)
+        if layers.rate > 0:
+            drop_(y, layers.rate, layers.generators)
+        kept, sums, spare = [], [], []  # type: tuple[list[Tensor], list[Tensor], list[Tensor]]
         if keep:
             kept.append(layers.kept(y))
         for number, (mu, alpha, beta) in enumerate(zip(mus, layers.alphas, layers.betas, strict=True)):
-            s = mix(product, y, mu, shares[alpha], spare)
-            own = [
-                torch.lerp(identity, item, beta) for item in weights[number * num_blocks : (number + 1) * num_blocks]
-            ]
-            y = _each(s, own, matrix_like(s)).relu_()
-            if layers.rate > 0:
-                drop_(y, layers.rate, layers.generators)
+            s = mix(layers.operator, y, mu, spare, h_0, alpha)
+            maps = [_map(item, beta) for item in weights[number * num_blocks : (number + 1) * num_blocks]]
+            y = relu_drop_(_each(s, maps, matrix_like(s)), layers.rate, layers.generators)
             if keep:
                 kept.append(layers.kept(y))
-                maps += own
                 sums += [] if layers.recompute else [layers.kept(s)]
         if keep:
-            ctx.save_for_backward(h_0, factors, *kept, *sums, *maps)
+            ctx.save_for_backward(h_0, *weights, *kept, *sums)
             ctx.layers, ctx.mus, ctx.shape = layers, mus, coeffs.shape
-        return y * layers.scale if layers.rate > 0 else y
+        return torch.mul(y, layers.scale, out=matrix_like(h_0))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         layers: Layers = ctx.layers
-        depth, num_blocks = len(ctx.mus), ctx.shape[1]
-        h_0, factors, *saved = ctx.saved_tensors
-        kept, rest = saved[: depth + 1], saved[depth + 1 :]
-        sums, maps = rest[: len(rest) - depth * num_blocks], rest[len(rest) - depth * num_blocks :]
-        inners: list[list[Weights]] = []
+        depth, num_blocks, most = ctx.shape
+        h_0, *saved = ctx.saved_tensors
+        weights, kept = saved[: depth * num_blocks], saved[depth * num_blocks : depth * (num_blocks + 1) + 1]
+        sums = saved[depth * (num_blocks + 1) + 1 :]
+        inner = np.zeros((depth, most, num_blocks))
         grad_weights: list[Tensor] = []
         grad_h_0, grad_s = torch.zeros_like(h_0), matrix_like(h_0)
         spare: list[Tensor] = []
-        grad = torch.mul(grad, layers.scale, out=matrix_like(h_0))
-        after = _as(kept[depth], h_0)
+        # What is positive in a layer's output was positive and kept: the output is its own mask.
+        grad = where_positive(grad, _as(kept[depth], h_0)).mul_(layers.scale)
         for number in reversed(range(depth)):
             mu, alpha, beta, y = ctx.mus[number], layers.alphas[number], layers.betas[number], _as(kept[number], h_0)
-            s = _as(sums[number], h_0) if sums else mix(layers.operator.product, y, mu, h_0 * alpha, spare)
-            own = maps[number * num_blocks : (number + 1) * num_blocks]
-            # What is positive in a layer's output was positive and kept: the output is its own mask.
-            grad_z = _where_positive(grad, after)
-            pairs = zip(s.chunk(num_blocks), grad_z.chunk(num_blocks), strict=True)
-            grad_weights[:0] = [torch.mm(one.t(), other).mul_(beta) for one, other in pairs]
-            _each(grad_z, [item.t() for item in own], grad_s)
-            grad_h_0.add_(grad_s, alpha=alpha)
-            grad, inner = mix_gradients(layers.operator.transposed_product, grad_s, y, mu, spare)
-            inners.insert(0, inner + [[0.0] * num_blocks] * (ctx.shape[2] - len(inner)))
-            after = y
-        grad_h_0 += grad if layers.rate == 0 else _where_positive(grad, after)
-        return grad_h_0, grad.new_tensor(inners).transpose(1, 2) * factors, None, None, *grad_weights
+            s = _as(sums[number], h_0) if sums else mix(layers.operator, y, mu, spare, h_0, alpha)
+            own = weights[number * num_blocks : (number + 1) * num_blocks]
+            grad_weights[:0] = [item.mul_(beta) for item in _each_outer(s, grad, num_blocks)]
+            _each(grad, [_map(item.t(), beta) for item in own], grad_s)
+            grad, found = mix_gradients(layers.operator, grad_s, y, mu, spare, grad_h_0, alpha, masked=True)
+            inner[number, : len(found)] = found
+        return grad_h_0.add_(grad), layers.coeff_gradients(inner, h_0), None, None, *grad_weights
+
+
+def _lists(mu: np.ndarray, num_hops: np.ndarray) -> list[list[Weights]]:
+    return [rows[:count].tolist() for rows, count in zip(mu, num_hops, strict=True)]
+
+
+def _map(weight: Tensor, beta: float) -> Tensor:
+    """``(1 - beta) I + beta W``."""
+    result = weight.mul(beta)
+    result.diagonal().add_(1 - beta)
+    return result.contiguous()
 
 
 def _as(kept: Tensor, h_0: Tensor) -> Tensor:
@@ -133,19 +156,22 @@ def _as(kept: Tensor, h_0: Tensor) -> Tensor:
     return kept if kept.dtype == h_0.dtype else matrix_like(h_0).copy_(kept)
 
 
-def _where_positive(grad: Tensor, y: Tensor) -> Tensor:
-    """``grad`` where ``y`` is positive, else 0."""
-    result: Tensor = torch.ops.aten.threshold_backward.grad_input(grad, y, 0, grad_input=matrix_like(y))
-    return result
-
-
 def _each(h: Tensor, maps: Sequence[Tensor], out: Tensor) -> Tensor:
     """Each block of rows times its own matrix."""
-    if len(maps) == 1:
-        return torch.mm(h, maps[0], out=out)
+    is_native = native.serves(h) and native.maps(h)
     for to, block, matrix in zip(out.chunk(len(maps)), h.chunk(len(maps)), maps, strict=True):
-        torch.mm(block, matrix, out=to)
+        if is_native:
+            native.times(block, matrix, to)
+        else:
+            torch.mm(block, matrix, out=to)
     return out
+
+
+def _each_outer(s: Tensor, z: Tensor, num_blocks: int) -> list[Tensor]:
+    """The transpose of each block of ``s`` times its like."""
+    is_native = native.serves(s) and native.maps(s)
+    pairs = zip(s.chunk(num_blocks), z.chunk(num_blocks), strict=True)
+    return [native.outer(one, other) if is_native else torch.mm(one.t(), other) for one, other in pairs]
 
 
 def residual_stack(h_0: Tensor, coeffs: Tensor, layers: Layers, weights: Sequence[Tensor]) -> Tensor:
@@ -159,5 +185,6 @@ def residual_stack(h_0: Tensor, coeffs: Tensor, layers: Layers, weights: Sequenc
     """
     # Asked here: within a function gradients are always off, and what needs them is not.
     keep = torch.is_grad_enabled()
-    result: Tensor = _Stack.apply(h_0, coeffs, layers, keep, *weights)  # type: ignore[no-untyped-call]
-    return result
+    function = NativeStack if layers.is_native(h_0) else _Stack
+    y: Tensor = function.apply(h_0.contiguous(), coeffs, layers, keep, *weights)  # type: ignore[no-untyped-call]
+    return y

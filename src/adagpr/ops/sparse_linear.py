@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from adagpr.ops.csr import csr_tensor, replace_values, transposed_order
-from adagpr.ops.dropout import keep_mask
+from adagpr.ops.csr import csr_tensor, multiply, replace_values, transposed_order
+from adagpr.ops.dropout import drop_values
 
 __all__ = ["Features", "SparseFeatures", "features", "linear"]
 
@@ -55,9 +55,8 @@ class SparseFeatures:
     def dropped(self, rate: float, generator: np.random.Generator) -> SparseFeatures:
         """The features with each stored value zeroed at ``rate`` and the others scaled up."""
         values = self.matrix.values()
-        mask, scale = keep_mask((len(values),), rate, generator)
-        kept = torch.mul(values, torch.from_numpy(mask).to(values.device)).mul_(scale)
-        transpose = replace_values(self.transpose, kept.index_select(0, self.order))
+        kept, reordered = drop_values(values, rate, generator, self.order)
+        transpose = replace_values(self.transpose, reordered)
         return SparseFeatures(replace_values(self.matrix, kept), transpose, self.order)
 
 
@@ -73,14 +72,13 @@ class _SparseLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: SparseFeatures, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.x = x
-        return torch.addmm(bias.expand(x.shape[0], -1), x.matrix, weight.t().contiguous())
+        return multiply(x.matrix, weight.t().contiguous(), weight.new_empty(x.shape[0], len(weight))).add_(bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor]:
         grad = grad.contiguous()
-        # Into memory that is not cleared first, which `torch.mm` would do.
-        grad_weight = grad.new_empty(ctx.x.shape[1], grad.shape[1]).addmm_(ctx.x.transpose, grad, beta=0.0)
+        grad_weight = multiply(ctx.x.transpose, grad, grad.new_empty(ctx.x.shape[1], grad.shape[1]))
         return None, grad_weight.t(), grad.sum(0)
 
 

@@ -4,10 +4,11 @@ All counts are those of the code: of an epoch of AdaGPR or GCNII, one training s
 in float32. With :math:`n` nodes, :math:`e` entries of the operator, :math:`f` features, :math:`c` channels, :math:`y`
 classes, :math:`l` layers and :math:`p` products, that is hops beyond hop 0 over all layers, an epoch has
 
-.. math:: 3 e c p, \qquad n (4 l c^2 + 3 f c + 4 c y), \qquad n (c (22 l + 11 p + 27) + 4 f + 3 y)
+.. math:: 3 e c p, \qquad n (4 l c^2 + 3 f c + c y), \qquad n (c (4 l + 33) + 4 f + 3 y)
 
 multiplications of sparse products, multiplications of dense ones, and elements of matrices that are read or written by
-all else. What they take depends on the machine: see `Speeds`.
+all else. What a kernel adds to a sparse product in the same pass is part of it; the last map of a step is of the
+training nodes alone. What they take depends on the machine: see `Speeds`.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Shape:
         is_symmetric: Whether every edge has its reverse, so that the operator is its own transpose.
         recompute: Whether a part of each layer is computed again in the backward pass.
         kept_size: Bytes of a number that is kept for the backward pass: 4, or 2 as bfloat16.
+        num_train: Training nodes; none where they are few.
     """
 
     num_nodes: int
@@ -73,6 +75,7 @@ class Shape:
     is_symmetric: bool = True
     recompute: bool = False
     kept_size: int = _FLOAT
+    num_train: int = 0
 
     @property
     def num_stored(self) -> int:
@@ -91,9 +94,10 @@ class Shape:
 
     def share(self, count: float) -> Shape:
         """The same training on one of ``count`` equal shares of the graph."""
-        nodes, entries = (round(value / count) for value in (self.num_nodes, self.num_entries))
+        sizes = (self.num_nodes, self.num_entries, self.num_train)
+        nodes, entries, train = (round(value / count) for value in sizes)
         values = None if self.num_values is None else round(self.num_values / count)
-        return replace(self, num_nodes=nodes, num_entries=entries, num_values=values)
+        return replace(self, num_nodes=nodes, num_entries=entries, num_values=values, num_train=train)
 
 
 @dataclass(frozen=True)
@@ -139,11 +143,11 @@ def operations(shape: Shape) -> Operations:
     width = shape.num_features if shape.num_values is None else 0
     values = shape.num_values or 0
     again, half = int(shape.recompute), int(shape.kept_size < _FLOAT)
-    # Passes over hidden matrices: 7 + 10 + 5 a layer and 3 + 5 + 3 a hop in forward, backward and evaluation.
-    passes = 22 * depth + 11 * hops + 27 + again * (5 * depth + 3 * hops) + half * 4 * shape.num_kept
+    # Passes over hidden matrices: two a layer in the forward pass and in the evaluation, for ReLU and dropout.
+    passes = 4 * depth + 33 + half * 4 * shape.num_kept
     return Operations(
         sparse=(3 + again) * shape.num_stored * c * hops + 3 * values * c,
-        dense=n * (4 * depth * c * c + 3 * width * c + 4 * c * shape.num_classes),
+        dense=n * (4 * depth * c * c + 3 * width * c) + (n + 3 * shape.num_train) * c * shape.num_classes,
         elements=n * (c * passes + 4 * width + 3 * shape.num_classes) + 4 * values,
     )
 
@@ -184,12 +188,12 @@ def num_parameters(shape: Shape) -> int:
 
 def memory(shape: Shape) -> dict[str, int]:
     """Bytes at the peak of an epoch in one process with the whole graph, by what they are for."""
-    again, half = shape.recompute or shape.kept_size < _FLOAT, shape.kept_size < _FLOAT
+    more = 2 if shape.kept_size < _FLOAT else int(shape.recompute)
     dropped = _FLOAT * shape.num_nodes * shape.num_features if shape.num_values is None else 8 * shape.num_values
-    # Backward: eight hidden matrices, more where what was kept is made anew, and the first one. At the end of the run:
+    # Backward: five hidden matrices, more where what was kept is made anew, and the first one. At the end of the run:
     # all logits twice, while memory that was used once is not given back.
-    backward = (9 + 2 * again + 2 * half) * shape.matrix + dropped
-    end = (6 + 2 * again + 2 * half) * shape.matrix + 2 * _FLOAT * shape.num_nodes * shape.num_classes
+    backward = (6 + more) * shape.matrix + dropped
+    end = (3 + more) * shape.matrix + 2 * _FLOAT * shape.num_nodes * shape.num_classes
     return {
         "operator": _csr(shape.num_nodes, shape.num_stored) * (1 if shape.is_symmetric else 2),
         "features": _features(shape) + _LONG * shape.num_nodes,
@@ -261,7 +265,7 @@ def disk_space(shape: Shape, num_halo: float) -> dict[str, int]:
     return {
         "parts": 4 * shape.num_entries + 41 * n + 16 * halo + stored,
         "normalised rows": 8 * shape.num_stored + 8 * n + 8 * halo,
-        "matrices": 7 * shape.matrix + _FLOAT * n * shape.num_classes,
+        "matrices": 6 * shape.matrix + _FLOAT * n * shape.num_classes,
     }
 
 

@@ -20,8 +20,9 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from adagpr.errors import InputError
 from adagpr.ops import Operator
-from adagpr.ops.csr import csr, csr_tensor
+from adagpr.ops.csr import csr, csr_tensor, multiply
 from adagpr.scale.operators import normalised
 from adagpr.scale.parts import Parts
 
@@ -47,15 +48,20 @@ class StoredOperator(Operator):
         """Number of nodes."""
         return self.parts.manifest.num_nodes
 
-    def product(self, h: Tensor, out: Tensor) -> Tensor:
+    def multiply(self, h: Tensor, out: Tensor, transposed: bool = False) -> Tensor:
         """The operator times ``h``, written into ``out`` part by part."""
+        if transposed:
+            raise InputError("StoredOperator: there is no transpose, hence no gradient.")
         offsets = self.parts.manifest.offsets.tolist()
         for number, (start, end) in enumerate(pairwise(offsets)):
             own, outer, halo = self._read(number)
-            rows = out[start:end].addmm_(own, h[start:end], beta=0.0)
+            rows = multiply(own, h[start:end], out[start:end])
             if len(halo):
                 rows.addmm_(outer, h.index_select(0, halo))
         return out
+
+    def whole(self, transposed: bool = False) -> None:
+        """None: the matrix lies in parts."""
 
     def _read(self, number: int) -> tuple[Tensor, Tensor, Tensor]:
         """What the nodes of a part read of each other, what they read elsewhere, and where."""

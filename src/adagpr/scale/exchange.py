@@ -17,7 +17,7 @@ from torch import Tensor
 
 from adagpr.errors import InputError
 from adagpr.ops import Operator
-from adagpr.ops.csr import csr_tensor
+from adagpr.ops.csr import csr_tensor, multiply
 from adagpr.scale.group import Arrival, Group
 from adagpr.scale.operators import normalised
 from adagpr.scale.parts import Parts, Rows
@@ -94,18 +94,19 @@ class ExchangedOperator(Operator):
     outer_transpose: Tensor
     border: Border
 
-    def product(self, h: Tensor, out: Tensor) -> Tensor:
-        """The rows of the operator times ``h``, whose other rows come from their owners."""
-        arrival = self.border.to_readers(h)
-        super().product(h, out)
-        return out.addmm_(self.outer, arrival.wait().to(h.dtype))
-
-    def transposed_product(self, h: Tensor, out: Tensor) -> Tensor:
-        """The rows of the transpose times ``h``."""
-        elsewhere = h.new_empty(self.outer.shape[1], h.shape[1]).addmm_(self.outer_transpose, h, beta=0.0)
+    def multiply(self, h: Tensor, out: Tensor, transposed: bool = False) -> Tensor:
+        """The rows of the operator, or of its transpose, times ``h``; rows come from their owners and go to them."""
+        if not transposed:
+            arrival = self.border.to_readers(h)
+            super().multiply(h, out)
+            return out.addmm_(self.outer, arrival.wait().to(h.dtype))
+        elsewhere = multiply(self.outer_transpose, h, h.new_empty(self.outer.shape[1], h.shape[1]))
         arrival = self.border.to_owners(elsewhere)
-        super().transposed_product(h, out)
+        super().multiply(h, out, transposed=True)
         return out.index_add_(0, self.border.rows, arrival.wait().to(h.dtype))
+
+    def whole(self, transposed: bool = False) -> None:
+        """None: a part of every product is computed elsewhere."""
 
     def to(self, target: torch.dtype | torch.device | str) -> Operator:
         """The same operator in another precision or on another device."""

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 # With fewer multiplications a product for each thread, another one costs more than it brings.
-_WORK_PER_THREAD = 5_000_000
+_WORK_PER_THREAD = 1_500_000
 # Keys that are younger than the first records, at their defaults: a configuration without them is the same.
 _YOUNGER = {"activations": "float32", "class_weights": "equal"}
 
@@ -211,7 +211,7 @@ def _check_groups(training: TrainingConfig, groups: list[str]) -> None:
 
 
 def choose_num_threads(sizes: Sizes, width: int) -> int:
-    """Threads that pay off: one for each 5 million multiplications of a product, up to the cores there are."""
+    """Threads that pay off: one for each 1.5 million multiplications of a product, up to the cores there are."""
     work = (sizes.num_edges + sizes.num_nodes) * width + sizes.num_nodes * width * width
     return max(1, min(num_cores(), work // _WORK_PER_THREAD))
 

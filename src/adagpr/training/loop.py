@@ -234,7 +234,7 @@ def train_step(state: State, inputs: Inputs) -> Tensor:
     model = state.model
     model.train()
     state.optimizer.zero_grad(set_to_none=True)
-    loss = train_loss(model(inputs.x, inputs.structure), inputs)
+    loss = train_loss(model.logits_at(inputs.train, inputs.x, inputs.structure), inputs)
     if state.decays:
         loss.backward()
         state.optimizer.step()
@@ -242,8 +242,8 @@ def train_step(state: State, inputs: Inputs) -> Tensor:
 
 
 def train_loss(logits: Tensor, inputs: Inputs) -> Tensor:
-    """Cross entropy on the training nodes."""
-    return F.cross_entropy(logits.index_select(0, inputs.train), inputs.train_y, inputs.class_weights)
+    """Cross entropy of the logits of the training nodes."""
+    return F.cross_entropy(logits, inputs.train_y, inputs.class_weights)
 
 
 def evaluate(model: Model, inputs: Inputs) -> Tensor:

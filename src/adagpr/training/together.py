@@ -61,7 +61,7 @@ def _until_one_is_over(
     before = [state.seconds for state in states]
     while not any(item.state.is_over(item.config) for item in sessions):
         optimizer.zero_grad(set_to_none=True)
-        logits = replicas(x, training=True)
+        logits = replicas(x, training=True, nodes=[item.inputs.train for item in sessions])
         losses = [train_loss(own, item.inputs) for own, item in zip(logits, sessions, strict=True)]
         torch.stack(losses).sum().backward()
         optimizer.step()

@@ -1,0 +1,248 @@
+/* Included once for each type of number: products with a sparse matrix, what is added to them and measured of them. */
+
+/* A sparse matrix times `x`. Without `starts` there is no matrix, and `x` is the product already. Up to the entry
+   `last_ahead` the row of `x` that is needed AHEAD entries later is asked for. */
+typedef struct {
+  const int32_t *starts, *columns;
+  const REAL *values, *x;
+  int64_t width, last_ahead;
+} NAME(product);
+
+INLINE NAME(product) NAME(product_of)(int64_t num_rows, int64_t width, const int32_t *starts, const int32_t *columns,
+                                      const REAL *values, const REAL *x) {
+  const int is_large = starts != NULL && num_rows * width * (int64_t)sizeof(REAL) > CACHE_BYTES;
+  return (NAME(product)){starts, columns, values, x, width, is_large ? starts[num_rows] - AHEAD : 0};
+}
+
+/* `count` vectors of a row of the product. */
+INLINE void NAME(gather)(const NAME(product) *a, int64_t row, int64_t column, int count, VEC *sum) {
+  if (a->starts == NULL) {
+    for (int v = 0; v < count; v++) sum[v] = GET(a->x + row * a->width + column + v * LANES);
+    return;
+  }
+  for (int v = 0; v < count; v++) sum[v] = (VEC){0};
+  for (int64_t p = a->starts[row]; p < a->starts[row + 1]; p++) {
+    const REAL value = a->values[p];
+    const REAL *from = a->x + (int64_t)a->columns[p] * a->width + column;
+    if (p < a->last_ahead) {
+      const char *later = (const char *)(a->x + (int64_t)a->columns[p + AHEAD] * a->width + column);
+      for (int byte = 0; byte < count * VECTOR_BYTES; byte += 64) __builtin_prefetch(later + byte);
+    }
+    for (int v = 0; v < count; v++) sum[v] += value * GET(from + v * LANES);
+  }
+}
+
+/* One number of the product, for columns that do not fill a vector. */
+INLINE REAL NAME(gather_one)(const NAME(product) *a, int64_t row, int64_t column) {
+  if (a->starts == NULL) return a->x[row * a->width + column];
+  REAL sum = 0;
+  for (int64_t p = a->starts[row]; p < a->starts[row + 1]; p++)
+    sum += a->values[p] * a->x[(int64_t)a->columns[p] * a->width + column];
+  return sum;
+}
+
+/* Calls TILE(vectors) for as many vectors at once as there are left of a row, and ONE for each column that remains. */
+#define ALONG_ROW(width, TILE, ONE)                                 \
+  int64_t column = 0;                                               \
+  for (; column + 8 * LANES <= (width); column += 8 * LANES) TILE(8); \
+  for (; column + 4 * LANES <= (width); column += 4 * LANES) TILE(4); \
+  for (; column + 2 * LANES <= (width); column += 2 * LANES) TILE(2); \
+  for (; column + LANES <= (width); column += LANES) TILE(1);       \
+  for (; column < (width); column++) ONE;
+
+/* Forward: out = factor * A x + own * h + share * plus. */
+typedef struct {
+  NAME(product) a;
+  const REAL *h, *plus;
+  REAL *out;
+  REAL factor, own, share;
+} NAME(forward);
+
+INLINE void NAME(forward_tile)(const NAME(forward) *t, int64_t row, int64_t column, int count) {
+  VEC sum[MOST_VECTORS];
+  const int64_t at = row * t->a.width + column;
+  NAME(gather)(&t->a, row, column, count, sum);
+  for (int v = 0; v < count; v++) {
+    const int64_t place = at + v * LANES;
+    VEC value = t->factor * sum[v];
+    if (t->own != 0) value += t->own * GET(t->h + place);
+    if (t->plus != NULL) value += t->share * GET(t->plus + place);
+    PUT(t->out + place) = value;
+  }
+}
+
+INLINE void NAME(forward_one)(const NAME(forward) *t, int64_t row, int64_t column) {
+  const int64_t at = row * t->a.width + column;
+  REAL value = t->factor * NAME(gather_one)(&t->a, row, column);
+  if (t->own != 0) value += t->own * t->h[at];
+  if (t->plus != NULL) value += t->share * t->plus[at];
+  t->out[at] = value;
+}
+
+/* The rows of a chunk, which lie in one block. */
+INLINE void NAME(forward_rows)(const NAME(forward) *task, int64_t first, int64_t end) {
+  for (int64_t row = first; row < end; row++) {
+#define TILE(count) NAME(forward_tile)(task, row, column, count)
+    ALONG_ROW(task->a.width, TILE, NAME(forward_one)(task, row, column))
+#undef TILE
+  }
+}
+
+/* A hop whose product is there already: out = factor * x + own * h + share * plus; `plus` may be none. */
+void NAME(hop)(int64_t num_rows, int64_t width, const REAL *x, double factor, const REAL *h, double own,
+               const REAL *plus, double share, REAL *out, int num_threads) {
+  const int64_t chunks = chunks_of(num_rows);
+  const NAME(forward) task = {{NULL, NULL, NULL, x, width, 0}, h, plus, out, (REAL)factor, (REAL)own, (REAL)share};
+#pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads) if (num_threads > 1)
+  for (int64_t chunk = 0; chunk < chunks; chunk++)
+    NAME(forward_rows)(&task, chunk * ROWS_PER_CHUNK, end_of(chunk, num_rows));
+}
+
+/* share * plus + sum_k mu[k] A^k h by Horner's rule; `mu` hop by hop, within a hop block by block. A block begins with
+   its last hop that has any weight. `spare` is a matrix that is written over where there are more than two hops. */
+void NAME(mix)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts, const int32_t *columns,
+               const REAL *values, const REAL *h, int64_t num_hops, const double *mu, const REAL *plus, double share,
+               REAL *out, REAL *spare, int num_threads) {
+  const int64_t rows = num_rows / num_blocks, chunks = chunks_of(rows);
+  int64_t last[num_blocks], furthest = 1;
+  for (int64_t block = 0; block < num_blocks; block++) {
+    for (last[block] = num_hops - 1; last[block] > 0 && mu[last[block] * num_blocks + block] == 0;) last[block]--;
+    if (last[block] > furthest) furthest = last[block];
+  }
+  const NAME(product) from_h = NAME(product_of)(num_rows, width, starts, columns, values, h);
+  NAME(product) none = {NULL, NULL, NULL, h, width, 0}, from_before = from_h;
+  for (int64_t k = furthest - 1; k >= 0; k--) {
+    REAL *to = k % 2 == 0 ? out : spare;
+    from_before.x = k % 2 == 0 ? spare : out;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads) if (num_threads > 1)
+    for (int64_t chunk = 0; chunk < num_blocks * chunks; chunk++) {
+      const int64_t block = chunk / chunks, start = block * rows;
+      const REAL own = (REAL)mu[k * num_blocks + block], beyond = (REAL)mu[last[block] * num_blocks + block];
+      NAME(forward) task = {from_before, h, k == 0 ? plus : NULL, to, 1, own, (REAL)share};
+      if (k == last[block] - 1) task.a = from_h, task.factor = beyond;
+      if (k == 0 && last[block] == 0) task.a = none, task.factor = own, task.own = 0;
+      if (k < last[block] || k == 0)
+        NAME(forward_rows)(&task, start + chunk % chunks * ROWS_PER_CHUNK, start + end_of(chunk % chunks, rows));
+    }
+  }
+}
+
+/* Backward: power = A x; total = (own * x, or what it was) + weight * power; and the inner products with h. */
+typedef struct {
+  NAME(product) a;
+  const REAL *first, *h;
+  REAL *total, *power, *shared;
+  REAL weight, own, share;
+  int is_masked;
+} NAME(backward);
+
+/* Sums over a chunk: of power times h, and of x times h where it is the first hop. */
+typedef struct {
+  VEC with_power, with_first;
+  REAL with_power_one, with_first_one;
+} NAME(inner);
+
+INLINE void NAME(backward_tile)(const NAME(backward) *t, int64_t row, int64_t column, int count, NAME(inner) *inner) {
+  VEC sum[MOST_VECTORS];
+  const int64_t at = row * t->a.width + column;
+  NAME(gather)(&t->a, row, column, count, sum);
+  for (int v = 0; v < count; v++) {
+    const int64_t place = at + v * LANES;
+    const VEC h = GET(t->h + place);
+    VEC total;
+    inner->with_power += sum[v] * h;
+    if (t->first != NULL) {
+      const VEC first = GET(t->first + place);
+      inner->with_first += first * h;
+      total = t->own * first;
+      if (t->shared != NULL) PUT(t->shared + place) += t->share * first;
+    } else {
+      total = GET(t->total + place);
+    }
+    total += t->weight * sum[v];
+    if (t->is_masked) total = (VEC)((__typeof__(h > 0))total & (h > 0));
+    PUT(t->total + place) = total;
+    if (t->power != NULL) PUT(t->power + place) = sum[v];
+  }
+}
+
+INLINE void NAME(backward_one)(const NAME(backward) *t, int64_t row, int64_t column, NAME(inner) *inner) {
+  const int64_t at = row * t->a.width + column;
+  const REAL sum = NAME(gather_one)(&t->a, row, column), h = t->h[at];
+  REAL total = t->total[at];
+  inner->with_power_one += sum * h;
+  if (t->first != NULL) {
+    inner->with_first_one += t->first[at] * h;
+    total = t->own * t->first[at];
+    if (t->shared != NULL) t->shared[at] += t->share * t->first[at];
+  }
+  total += t->weight * sum;
+  t->total[at] = !t->is_masked || h > 0 ? total : 0;
+  if (t->power != NULL) t->power[at] = sum;
+}
+
+/* One hop of the gradients of a mix; A is the transpose of the forward pass.
+
+   `first` is the gradient that the recurrence starts from, given with the first hop alone: total then begins with
+   `own` times it, and `share` times it is added to `shared` where there is one. Without `power` the product is not
+   kept, as nothing follows the last hop; with `is_masked` the total is 0 where h is not positive. `weight` and `own`
+   have one number a block. `inner` gets, for each block, the inner product of h with the power and with `first`;
+   `parts` has room for two numbers a chunk. */
+void NAME(hop_back)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts,
+                    const int32_t *columns, const REAL *values, const REAL *x, const REAL *first, const REAL *h,
+                    const double *weight, const double *own, REAL *total, REAL *power, REAL *shared, double share,
+                    int is_masked, double *inner, double *parts, int num_threads) {
+  const int64_t rows = num_rows / num_blocks, chunks = chunks_of(rows);
+  const NAME(product) a = NAME(product_of)(num_rows, width, starts, columns, values, x);
+#pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads) if (num_threads > 1)
+  for (int64_t chunk = 0; chunk < num_blocks * chunks; chunk++) {
+    const int64_t block = chunk / chunks, begin = chunk % chunks * ROWS_PER_CHUNK, end = end_of(chunk % chunks, rows);
+    const NAME(backward) task = {a, first, h, total, power, shared,
+                                 weight == NULL ? 0 : (REAL)weight[block], (REAL)own[block], (REAL)share, is_masked};
+    NAME(inner) found = {{0}, {0}, 0, 0};
+    for (int64_t row = block * rows + begin; row < block * rows + end; row++) {
+#define TILE(count) NAME(backward_tile)(&task, row, column, count, &found)
+      ALONG_ROW(width, TILE, NAME(backward_one)(&task, row, column, &found))
+#undef TILE
+    }
+    double with_power = found.with_power_one, with_first = found.with_first_one;
+    for (int lane = 0; lane < LANES; lane++) with_power += found.with_power[lane];
+    for (int lane = 0; lane < LANES; lane++) with_first += found.with_first[lane];
+    parts[2 * chunk] = with_power;
+    parts[2 * chunk + 1] = with_first;
+  }
+  for (int64_t number = 0; number < 2 * num_blocks; number++) inner[number] = 0;
+  for (int64_t chunk = 0; chunk < num_blocks * chunks; chunk++) {
+    inner[chunk / chunks * 2] += parts[2 * chunk];
+    inner[chunk / chunks * 2 + 1] += parts[2 * chunk + 1];
+  }
+}
+
+/* All hops of the gradients of a mix; for what is not said here see `hop_back`. `first` is written over. `inner` gets
+   the inner products hop by hop, within a hop block by block. */
+void NAME(mix_back)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts,
+                    const int32_t *columns, const REAL *values, REAL *first, const REAL *h, int64_t num_hops,
+                    const double *mu, REAL *total, REAL *spare, REAL *shared, double share, int is_masked,
+                    double *inner, double *pairs, double *parts, int num_threads) {
+  REAL *turns[2] = {spare, first};
+  const REAL *x = first;
+  if (num_hops == 1) {  /* no product, hence nothing to add */
+    NAME(hop_back)(num_rows, num_blocks, width, NULL, NULL, NULL, first, first, h, NULL, mu, total, NULL, shared, share,
+                   is_masked, pairs, parts, num_threads);
+    for (int64_t block = 0; block < num_blocks; block++) inner[block] = pairs[2 * block + 1];
+  }
+  for (int64_t k = 1; k < num_hops; k++) {
+    const int is_last = k == num_hops - 1;
+    REAL *power = is_last ? NULL : turns[(k - 1) % 2];
+    NAME(hop_back)(num_rows, num_blocks, width, starts, columns, values, x, k == 1 ? first : NULL, h,
+                   mu + k * num_blocks, mu, total, power, shared, share, is_last && is_masked, pairs, parts,
+                   num_threads);
+    for (int64_t block = 0; block < num_blocks; block++) {
+      inner[k * num_blocks + block] = pairs[2 * block];
+      if (k == 1) inner[block] = pairs[2 * block + 1];
+    }
+    x = power;
+  }
+}
+
+#undef ALONG_ROW

@@ -1,0 +1,62 @@
+/* The inner loops of residual PageRank layers: one pass over memory where single operations need several.
+
+   Everything is there twice, in float and in double; `numbers.h` has what both share. No result depends on the number of
+   threads: rows are always cut into the same chunks, and what is summed over chunks is added up in their order. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A vector is a register of the processor that this is compiled for. */
+#if defined(__AVX512F__)
+#define VECTOR_BYTES 64
+#define MAP_VECTORS 4
+#elif defined(__AVX__)
+#define VECTOR_BYTES 32
+#define MAP_VECTORS 2
+#else
+#define VECTOR_BYTES 16
+#define MAP_VECTORS 2
+#endif
+/* So many are held at once. */
+#define MOST_VECTORS 8
+/* A matrix is mapped so many rows and MAP_VECTORS vectors at a time: as many sums as there are registers for. */
+#define MAP_ROWS 6
+#define OUTER_ROWS 4
+
+#define ROWS_PER_CHUNK 128
+/* Rows of a matrix that does not fit into a core's own cache are asked for so many entries before they are needed. */
+#define AHEAD 8
+#define CACHE_BYTES (1 << 20)
+#define INLINE static inline __attribute__((always_inline))
+
+/* How many chunks the rows of one block have. */
+INLINE int64_t chunks_of(int64_t rows_per_block) { return (rows_per_block + ROWS_PER_CHUNK - 1) / ROWS_PER_CHUNK; }
+
+/* The row behind the last one of a chunk. */
+INLINE int64_t end_of(int64_t chunk, int64_t num_rows) {
+  return (chunk + 1) * ROWS_PER_CHUNK < num_rows ? (chunk + 1) * ROWS_PER_CHUNK : num_rows;
+}
+
+/* For callers that keep one number a chunk: how many there are. */
+int64_t count_chunks(int64_t num_rows, int64_t num_blocks) { return num_blocks * chunks_of(num_rows / num_blocks); }
+
+/* The next word of SFC64 (Doty-Humphrey), as NumPy's generator of that name gives it. */
+INLINE uint64_t next_word(uint64_t *state) {
+  const uint64_t word = state[0] + state[1] + state[3]++;
+  state[0] = state[1] ^ (state[1] >> 11);
+  state[1] = state[2] + (state[2] << 3);
+  state[2] = ((state[2] << 24) | (state[2] >> 40)) + word;
+  return word;
+}
+
+#define REAL float
+#define NAME(name) name##_float
+#include "numbers.h"
+#undef REAL
+#undef NAME
+
+#define REAL double
+#define NAME(name) name##_double
+#include "numbers.h"
+#undef REAL
+#undef NAME

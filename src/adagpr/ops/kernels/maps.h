@@ -1,0 +1,123 @@
+/* Included once for each type of number, after `hops.h`: dense maps, ReLU and dropout. */
+
+/* In place: what is negative becomes 0, and so does what has a word below the threshold; NaN stays. */
+void NAME(relu_drop)(int64_t size, REAL *restrict x, const uint16_t *restrict words, int threshold, int num_threads) {
+  const int64_t step = 1 << 14, parts = (size + step - 1) / step;
+#pragma omp parallel for schedule(static) num_threads(num_threads) if (num_threads > 1)
+  for (int64_t part = 0; part < parts; part++) {
+    const int64_t end = (part + 1) * step < size ? (part + 1) * step : size;
+    if (words == NULL)
+      for (int64_t i = part * step; i < end; i++) x[i] = x[i] <= 0 ? 0 : x[i];
+    else
+      for (int64_t i = part * step; i < end; i++) x[i] = (x[i] <= 0) | (words[i] < threshold) ? 0 : x[i];
+  }
+}
+
+/* Dropout of the values of a sparse matrix, and of its transpose, where they stand in another order. */
+void NAME(drop_values)(int64_t size, const REAL *values, const uint16_t *words, int threshold, double scale,
+                       const int64_t *order, REAL *kept, REAL *transposed, int num_threads) {
+  const REAL factor = (REAL)scale;
+  for (int64_t i = 0; i < size; i++) kept[i] = words[i] < threshold ? 0 : values[i] * factor;
+#pragma omp parallel for schedule(static) num_threads(num_threads) if (num_threads > 1)
+  for (int64_t i = 0; i < size; i++) transposed[i] = kept[order[i]];
+}
+
+/* Some rows of s times a square matrix m, in so many vectors of columns. */
+INLINE void NAME(map_tile)(const REAL *s, const REAL *m, int64_t width, int64_t column, REAL *out, int rows, int count) {
+  VEC sum[MAP_ROWS][MAP_VECTORS];
+#pragma GCC unroll 8
+  for (int r = 0; r < rows; r++)
+#pragma GCC unroll 8
+    for (int v = 0; v < count; v++) sum[r][v] = (VEC){0};
+  for (int64_t k = 0; k < width; k++) {
+    VEC of_m[MAP_VECTORS];
+#pragma GCC unroll 8
+    for (int v = 0; v < count; v++) of_m[v] = GET(m + k * width + column + v * LANES);
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+      const REAL value = s[r * width + k];
+#pragma GCC unroll 8
+      for (int v = 0; v < count; v++) sum[r][v] += value * of_m[v];
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < rows; r++)
+#pragma GCC unroll 8
+    for (int v = 0; v < count; v++) PUT(out + r * width + column + v * LANES) = sum[r][v];
+}
+
+INLINE void NAME(map_columns)(const REAL *s, const REAL *m, int64_t width, int64_t column, REAL *out, int64_t rows,
+                              int count) {
+  int64_t row = 0;
+  for (; row + MAP_ROWS <= rows; row += MAP_ROWS)
+    NAME(map_tile)(s + row * width, m, width, column, out + row * width, MAP_ROWS, count);
+  for (; row < rows; row++) NAME(map_tile)(s + row * width, m, width, column, out + row * width, 1, count);
+}
+
+/* Calls BLOCK(vectors) for as many vectors at once as there are left of the width, which is a multiple of one. */
+#define ALONG_WIDTH(width, BLOCK)                                                         \
+  int64_t column = 0;                                                                     \
+  for (; column + MAP_VECTORS * LANES <= (width); column += MAP_VECTORS * LANES) BLOCK(MAP_VECTORS); \
+  for (; column + 2 * LANES <= (width); column += 2 * LANES) BLOCK(2);                    \
+  for (; column < (width); column += LANES) BLOCK(1);
+
+/* out = s m, for a width that is a multiple of a vector's. */
+void NAME(map)(int64_t num_rows, int64_t width, const REAL *s, const REAL *m, REAL *out, int num_threads) {
+  const int64_t chunks = chunks_of(num_rows);
+#pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads) if (num_threads > 1)
+  for (int64_t chunk = 0; chunk < chunks; chunk++) {
+    const int64_t first = chunk * ROWS_PER_CHUNK, rows = end_of(chunk, num_rows) - first;
+#define BLOCK(count) NAME(map_columns)(s + first * width, m, width, column, out + first * width, rows, count)
+    ALONG_WIDTH(width, BLOCK)
+#undef BLOCK
+  }
+}
+
+/* Adds s^T z over some rows to some rows and vectors of a square matrix. */
+INLINE void NAME(outer_tile)(const REAL *s, const REAL *z, int64_t width, int64_t rows, REAL *sum, int count) {
+  VEC held[OUTER_ROWS][MAP_VECTORS];
+#pragma GCC unroll 8
+  for (int r = 0; r < OUTER_ROWS; r++)
+#pragma GCC unroll 8
+    for (int v = 0; v < count; v++) held[r][v] = GET(sum + r * width + v * LANES);
+  for (int64_t row = 0; row < rows; row++) {
+    VEC of_z[MAP_VECTORS];
+#pragma GCC unroll 8
+    for (int v = 0; v < count; v++) of_z[v] = GET(z + row * width + v * LANES);
+#pragma GCC unroll 8
+    for (int r = 0; r < OUTER_ROWS; r++) {
+      const REAL value = s[row * width + r];
+#pragma GCC unroll 8
+      for (int v = 0; v < count; v++) held[r][v] += value * of_z[v];
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < OUTER_ROWS; r++)
+#pragma GCC unroll 8
+    for (int v = 0; v < count; v++) PUT(sum + r * width + v * LANES) = held[r][v];
+}
+
+/* out = s^T z, for a width that is a multiple of a vector's. The rows are cut into `num_segments`, each with a matrix
+   of its own in `partial`; these are added up in order. */
+void NAME(outer)(int64_t num_rows, int64_t width, const REAL *s, const REAL *z, REAL *out, REAL *partial,
+                 int64_t num_segments, int num_threads) {
+  const int64_t chunks = chunks_of(num_rows), square = width * width;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads) if (num_threads > 1)
+  for (int64_t segment = 0; segment < num_segments; segment++) {
+    REAL *sum = partial + segment * square;
+    for (int64_t i = 0; i < square; i++) sum[i] = 0;
+    for (int64_t chunk = segment * chunks / num_segments; chunk < (segment + 1) * chunks / num_segments; chunk++) {
+      const int64_t first = chunk * ROWS_PER_CHUNK * width, rows = end_of(chunk, num_rows) - chunk * ROWS_PER_CHUNK;
+#define BLOCK(count)                                        \
+  for (int64_t row = 0; row < width; row += OUTER_ROWS)      \
+  NAME(outer_tile)(s + first + row, z + first + column, width, rows, sum + row * width + column, count)
+      ALONG_WIDTH(width, BLOCK)
+#undef BLOCK
+    }
+  }
+  for (int64_t i = 0; i < square; i++) out[i] = partial[i];
+  for (int64_t segment = 1; segment < num_segments; segment++)
+    for (int64_t i = 0; i < square; i++) out[i] += partial[segment * square + i];
+}
+
+#undef ALONG_WIDTH

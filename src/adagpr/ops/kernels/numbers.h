@@ -1,0 +1,20 @@
+/* Included once for each type of number: REAL is the type, NAME(x) the name of x for it.
+
+   Matrices are dense, by rows, `width` columns wide. Their rows may be several blocks of as many rows each, one above
+   the other, with weights of their own. */
+
+typedef REAL NAME(vec) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
+
+#define VEC NAME(vec)
+#define LANES ((int64_t)(VECTOR_BYTES / sizeof(REAL)))
+#define GET(pointer) (*(const VEC *)(pointer))
+#define PUT(pointer) (*(VEC *)(pointer))
+
+#include "hops.h"
+#include "maps.h"
+#include "stack.h"
+
+#undef VEC
+#undef LANES
+#undef GET
+#undef PUT
