@@ -17,7 +17,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("src/adagpr/ops/kernels")
-OPTIONS = ["-std=gnu11", "-O3", "-fPIC", "-shared", "-Wall", "-Wextra", "-Wno-psabi"]
+OPTIONS = ["-std=gnu11", "-O3", "-fno-math-errno", "-fPIC", "-shared", "-Wall", "-Wextra", "-Wno-psabi"]
 WIDE = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
 KINDS = {"default": [], "avx2": ["-mavx2", "-mfma"], "avx512": ["-mavx2", "-mfma", *WIDE]}
 
@@ -44,7 +44,7 @@ class KernelHook(BuildHookInterface):
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             made = Path(scratch) / target.name
             for threads in (["-fopenmp"], []):
-                command = [compiler, *OPTIONS, *KINDS[kind], *threads, str(folder / "kernels.c"), "-o", str(made)]
+                command = [compiler, *OPTIONS, *KINDS[kind], *threads, str(folder / "kernels.c"), "-o", str(made), "-lm"]
                 found = subprocess.run(command, capture_output=True, text=True, check=False)
                 if found.returncode == 0:
                     made.replace(target)

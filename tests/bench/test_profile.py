@@ -111,6 +111,10 @@ def test_no_rounds_are_refused() -> None:
     ("stack", "part"),
     [
         (("training", "adagpr/ops/propagate.py: forward", "aten::addmm_ (sparse)"), "sparse products"),
+        (("training", "adagpr/ops/native.py: mix", "adagpr/ops/native.py: _run"), "sparse products"),
+        (("training", "adagpr/ops/native.py: outer", "adagpr/ops/native.py: _run"), "dense products"),
+        (("training", "adagpr/ops/dropout.py: relu_drop_", "adagpr/ops/native.py: _run"), "dropout"),
+        (("training", "adagpr/ops/native.py: mix"), "overhead"),
         (("training", "adagpr/ops/dropout.py: forward", "aten::relu_"), "activation"),
         (("training", "adagpr/ops/dropout.py: keep_mask"), "dropout"),
         (("training", "adagpr/ops/sparse_linear.py: dropped", "aten::mul"), "dropout"),

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from adagpr.bench.flame import Stack, fold
-from adagpr.bench.products import DENSE_KERNELS, PRODUCT, SPARSE_KERNELS, Product, Recorder, seconds_of
+from adagpr.bench.products import PRODUCT, Product, Recorder, seconds_of
 from adagpr.errors import AdaGPRError, InputError
 from adagpr.ops import native
 from adagpr.training.loop import Inputs, State, evaluate, train_step
@@ -40,7 +40,10 @@ PHASES = ("training", "evaluation")
 T = TypeVar("T", str, Stack)
 _Steps = dict[str, Callable[[], Tensor]]
 
-_KERNEL = "adagpr.ops.native: "
+# The functions that call kernels which are products, and the one in which all kernels run.
+_SPARSE = {"adagpr/ops/native.py: mix", "adagpr/ops/native.py: mix_back"}
+_DENSE = {"adagpr/ops/native.py: times", "adagpr/ops/native.py: outer"}
+_KERNEL = "adagpr/ops/native.py: _run"
 _ACTIVATION = re.compile(r"^aten::(relu|threshold|leaky_relu|elu|clamp_min)(_backward)?_?$")
 _DROPOUT = re.compile(r"(?<![a-z])drop|::bernoulli")
 _SHOWN = re.compile(r"^(adagpr/(?!bench/|cli/)|torch/optim/|torch/_tensor.py\(\d+\): backward)|^\w+Backward\d*$")
@@ -53,6 +56,8 @@ def category(stack: Stack) -> str:
     ``drop`` is dropout, and inside ``torch/optim`` the optimiser, Python included.
     """
     last = stack[-1]
+    if last == _KERNEL and not {*_SPARSE, *_DENSE}.isdisjoint(stack):
+        return "dense products" if _SPARSE.isdisjoint(stack) else "sparse products"
     if last.endswith(("(sparse)", "(dense)")):
         return "sparse products" if last.endswith("(sparse)") else "dense products"
     if _ACTIVATION.match(last):
@@ -177,7 +182,7 @@ def _trace(steps: _Steps, kinds: dict[str, list[str]]) -> tuple[dict[Stack, floa
     for phase, step in steps.items():
         with (
             torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True) as profiler,
-            native.watched(_marked),
+            native.watched(lambda name, arguments, run: run()),
         ):
             step()
         events, order = profiler.profiler.kineto_results.experimental_event_tree(), iter(kinds[phase])
@@ -188,19 +193,9 @@ def _trace(steps: _Steps, kinds: dict[str, list[str]]) -> tuple[dict[Stack, floa
     return stacks, counts
 
 
-def _marked(name: str, arguments: tuple[Any, ...], run: Callable[[], None]) -> None:
-    """Shows a kernel to the profiler as if it were an operation of torch's."""
-    with torch.profiler.record_function(f"{_KERNEL}{name}"):
-        run()
-
-
 def _entry(event: Any, kinds: Iterator[str]) -> str | None:
     """How an event appears in stacks, if it does; an operation made of products gives way to them."""
     name: str = event.name
-    if name.startswith(_KERNEL):
-        kernel = name.removeprefix(_KERNEL)
-        kind = "sparse" if kernel in SPARSE_KERNELS else "dense" if kernel in DENSE_KERNELS else None
-        return f"aten::{kernel} of adagpr" + (f" ({kind})" if kind else "")
     if PRODUCT.match(name):
         return f"{name} ({next(kinds)})"
     if name.startswith("aten::"):

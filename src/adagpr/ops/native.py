@@ -28,6 +28,7 @@ __all__ = [
     "add_back",
     "add_hop",
     "call",
+    "can_read",
     "count_chunks",
     "csr_parts",
     "drop_values",
@@ -66,6 +67,7 @@ _ARGUMENTS = {
     "mix_back": [*_SHAPE, *_MATRIX, _P, _P, _N, _P, _P, _P, _P, _F, _I, _P, _P, _P, _I],
     "map": [_N, _N, _P, _P, _P, _I],
     "outer": [_N, _N, _P, _P, _P, _P, _N, _I],
+    "adam": [_N, *[_P] * 8, _F, _F, _F, _I],
     "relu_drop": [_N, _P, _P, _I, _I],
     "drop_values": [_N, _P, _P, _I, _F, _P, _P, _P, _I],
     "stack": [_N, *_SHAPE, *_MATRIX, _P, _P, _P, _N, _P, _P, _P, _P, _P, _P, _I, _P, _P, _N, _P, _I],
@@ -148,7 +150,12 @@ def _plain(argument: Any) -> Any:
 
 def serves(h: Tensor) -> bool:
     """Whether the kernels can compute with a matrix."""
-    return h.device.type == "cpu" and h.dtype in _TYPES and h.is_contiguous() and library() is not None
+    return h.is_contiguous() and can_read(h)
+
+
+def can_read(h: Tensor) -> bool:
+    """Whether the kernels can read the numbers of a tensor in the order in which they lie in memory."""
+    return h.device.type == "cpu" and h.dtype in _TYPES and library() is not None
 
 
 def multiplies(matrix: Tensor, h: Tensor) -> bool:

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor, nn
+from torch import Tensor
 
 from adagpr.errors import InputError
 from adagpr.files import write_atomically
 
-__all__ = ["load_bytes", "load_tensors", "optimizer_tensors", "restore_optimizer", "save_tensors"]
+__all__ = ["load_bytes", "load_tensors", "save_tensors"]
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
@@ -47,23 +46,3 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             return {name: file.get_tensor(name).clone() for name in file.keys()}, header  # noqa: SIM118
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is damaged ({error}). Remove its folder to start this run anew.") from error
-
-
-def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """Adam's moments and step counts under the names of the parameters that they belong to."""
-    return {
-        f"adam/{name}/{key}": value
-        for name, parameter in model.named_parameters()
-        for key, value in optimizer.state[parameter].items()
-    }
-
-
-def restore_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Puts back what `optimizer_tensors` took."""
-    for name, parameter in model.named_parameters():
-        prefix = f"adam/{name}/"
-        for key in [key for key in tensors if key.startswith(prefix)]:
-            stored = tensors[key]
-            # The fused optimiser walks through memory: moments must be laid out as their parameter is.
-            restored = torch.empty_like(parameter).copy_(stored) if stored.shape == parameter.shape else stored
-            optimizer.state[parameter][key.removeprefix(prefix)] = restored.to(parameter.device)

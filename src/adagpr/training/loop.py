@@ -18,7 +18,7 @@ from adagpr.errors import AdaGPRError
 from adagpr.metrics import accuracy
 from adagpr.nn import Model
 from adagpr.ops import Features
-from adagpr.training.checkpoint import optimizer_tensors, restore_optimizer
+from adagpr.training.adam import Adam
 from adagpr.training.config import TrainingConfig
 from adagpr.training.stopping import Epoch, Stopping
 
@@ -94,7 +94,7 @@ class State:
 
     Attributes:
         model: The model with its current parameters.
-        optimizer: Adam, one parameter group for each weight decay.
+        optimizer: Adam.
         stopping: The stopping rule's memory.
         history: One row of numbers for each epoch, in the order of the fields of `Epoch`.
         coeffs: The coefficients of all layers after each epoch, where the model has any.
@@ -110,11 +110,7 @@ class State:
         groups: dict[float, list[torch.nn.Parameter]] = {}
         for name, parameters in model.parameter_groups().items():
             groups.setdefault(factor * self.decays[name], []).extend(parameters)
-        self.optimizer = torch.optim.Adam(
-            [{"params": parameters, "weight_decay": decay} for decay, parameters in groups.items()] or [{"params": []}],
-            lr=config.lr,
-            fused=True,
-        )
+        self.optimizer = Adam(groups, config.lr)
         self.stopping = Stopping()
         self.history: list[list[float]] = []
         self.coeffs: list[Tensor] = []
@@ -165,7 +161,7 @@ class State:
         """The state as named tensors and a header of plain data."""
         tensors = {f"model/{name}": value for name, value in self.model.state_dict().items()}
         tensors |= {f"best/{name}": value for name, value in self.best.items()}
-        tensors |= optimizer_tensors(self.optimizer, self.model)
+        tensors |= self.optimizer.tensors(self.model)
         tensors["history"] = torch.tensor(self.history, dtype=torch.float64)
         if self.coeffs:
             tensors["coeffs"] = torch.stack(self.coeffs)
@@ -180,7 +176,7 @@ class State:
         """Puts back what `tensors` took."""
         self.model.load_state_dict(_under("model/", tensors))
         self.best = _under("best/", tensors)
-        restore_optimizer(self.optimizer, self.model, tensors)
+        self.optimizer.restore(self.model, tensors)
         self.history = tensors["history"].tolist()
         self.coeffs = list(tensors["coeffs"]) if "coeffs" in tensors else []
         self.stopping = Stopping(**header["stopping"])
@@ -233,7 +229,7 @@ def train_step(state: State, inputs: Inputs) -> Tensor:
     """One step of the optimiser on the training nodes; returns the loss before it, dropout on."""
     model = state.model
     model.train()
-    state.optimizer.zero_grad(set_to_none=True)
+    state.optimizer.zero_grad()
     loss = train_loss(model.logits_at(inputs.train, inputs.x, inputs.structure), inputs)
     if state.decays:
         loss.backward()

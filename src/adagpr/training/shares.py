@@ -60,7 +60,7 @@ class Share:
         model = state.model.train()
         purpose = f"dropout, epoch {len(state.history) + 1}, rank {self.group.rank} of {self.group.size}"
         model.restart_dropout(self.seed, purpose)
-        state.optimizer.zero_grad(set_to_none=True)
+        state.optimizer.zero_grad()
         loss = self.loss(model)
         loss.backward()
         self.add_up_gradients(model)

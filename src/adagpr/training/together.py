@@ -13,6 +13,7 @@ import torch
 
 from adagpr.nn import AdaGPR
 from adagpr.nn.replicas import Replicas
+from adagpr.training.adam import step_together
 from adagpr.training.fitting import OnEpoch, Session
 from adagpr.training.loop import train_loss
 
@@ -54,17 +55,17 @@ def _until_one_is_over(
     models = [state.model for state in states if isinstance(state.model, AdaGPR)]
     x = sessions[0].inputs.x
     replicas = Replicas(models, sessions[0].inputs.structure)
-    optimizer = _joined([state.optimizer for state in states])
     for item in sessions:
         item.together = max(item.together, len(sessions))
     started = time.perf_counter()
     before = [state.seconds for state in states]
     while not any(item.state.is_over(item.config) for item in sessions):
-        optimizer.zero_grad(set_to_none=True)
+        for state in states:
+            state.optimizer.zero_grad()
         logits = replicas(x, training=True, nodes=[item.inputs.train for item in sessions])
         losses = [train_loss(own, item.inputs) for own, item in zip(logits, sessions, strict=True)]
         torch.stack(losses).sum().backward()
-        optimizer.step()
+        step_together([state.optimizer for state in states])
         with torch.inference_mode():
             logits = replicas(x, training=False)
         for item, loss, own, coeffs in zip(sessions, losses, logits, replicas.coefficients(), strict=True):
@@ -79,16 +80,3 @@ def _until_one_is_over(
         for state, report in zip(states, on_epoch, strict=True):
             report(len(state.history), state.last_epoch, state.stopping)
     return saved
-
-
-def _joined(optimizers: Sequence[torch.optim.Optimizer]) -> torch.optim.Adam:
-    """One optimiser over the parameters and the moments of all, which stay theirs."""
-    groups = []
-    for parts in zip(*(item.param_groups for item in optimizers), strict=True):
-        parameters = [parameter for part in parts for parameter in part["params"]]
-        groups.append({**parts[0], "params": parameters})
-    joined = torch.optim.Adam(groups, fused=True)
-    for item in optimizers:
-        for parameter in (parameter for group in item.param_groups for parameter in group["params"]):
-            joined.state[parameter] = item.state[parameter]
-    return joined

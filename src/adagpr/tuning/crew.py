@@ -16,7 +16,6 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 import optuna
-import torch
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial
 
@@ -99,8 +98,6 @@ def run_trials(
     Raises:
         AdaGPRError: What a worker raised, or that workers are killed again and again.
     """
-    # The first Adam of a process imports half of torch, for over a second; here once for all workers.
-    torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])
     workers: list[_Worker] = []
     num_deaths = num_done = 0
     unsigned: Counter[int] = Counter()

@@ -99,10 +99,11 @@ void NAME(hop)(int64_t num_rows, int64_t width, const REAL *x, double factor, co
 }
 
 /* share * plus + sum_k mu[k] A^k h by Horner's rule; `mu` hop by hop, within a hop block by block. A block begins with
-   its last hop that has any weight. `spare` is a matrix that is written over where there are more than two hops. */
-void NAME(mix)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts, const int32_t *columns,
+   its last hop that has any weight. `spare` is a matrix that is written over where there are more than two hops. One
+   thread first draws the words that are `wanted`, if any, while the others begin. */
+INLINE void NAME(mix_and_draw)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts, const int32_t *columns,
                const REAL *values, const REAL *h, int64_t num_hops, const double *mu, const REAL *plus, double share,
-               REAL *out, REAL *spare, int num_threads) {
+               REAL *out, REAL *spare, const draw *wanted, int num_threads) {
   const int64_t rows = num_rows / num_blocks, chunks = chunks_of(rows);
   int64_t last[num_blocks], furthest = 1;
   for (int64_t block = 0; block < num_blocks; block++) {
@@ -114,17 +115,29 @@ void NAME(mix)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_
   for (int64_t k = furthest - 1; k >= 0; k--) {
     REAL *to = k % 2 == 0 ? out : spare;
     from_before.x = k % 2 == 0 ? spare : out;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads) if (num_threads > 1)
-    for (int64_t chunk = 0; chunk < num_blocks * chunks; chunk++) {
-      const int64_t block = chunk / chunks, start = block * rows;
-      const REAL own = (REAL)mu[k * num_blocks + block], beyond = (REAL)mu[last[block] * num_blocks + block];
-      NAME(forward) task = {from_before, h, k == 0 ? plus : NULL, to, 1, own, (REAL)share};
-      if (k == last[block] - 1) task.a = from_h, task.factor = beyond;
-      if (k == 0 && last[block] == 0) task.a = none, task.factor = own, task.own = 0;
-      if (k < last[block] || k == 0)
-        NAME(forward_rows)(&task, start + chunk % chunks * ROWS_PER_CHUNK, start + end_of(chunk % chunks, rows));
+#pragma omp parallel num_threads(num_threads) if (num_threads > 1)
+    {
+#pragma omp single nowait
+      if (wanted != NULL && k == furthest - 1) draw_words(wanted);
+#pragma omp for schedule(dynamic, 1)
+      for (int64_t chunk = 0; chunk < num_blocks * chunks; chunk++) {
+        const int64_t block = chunk / chunks, start = block * rows;
+        const REAL own = (REAL)mu[k * num_blocks + block], beyond = (REAL)mu[last[block] * num_blocks + block];
+        NAME(forward) task = {from_before, h, k == 0 ? plus : NULL, to, 1, own, (REAL)share};
+        if (k == last[block] - 1) task.a = from_h, task.factor = beyond;
+        if (k == 0 && last[block] == 0) task.a = none, task.factor = own, task.own = 0;
+        if (k < last[block] || k == 0)
+          NAME(forward_rows)(&task, start + chunk % chunks * ROWS_PER_CHUNK, start + end_of(chunk % chunks, rows));
+      }
     }
   }
+}
+
+void NAME(mix)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts, const int32_t *columns,
+               const REAL *values, const REAL *h, int64_t num_hops, const double *mu, const REAL *plus, double share,
+               REAL *out, REAL *spare, int num_threads) {
+  NAME(mix_and_draw)(num_rows, num_blocks, width, starts, columns, values, h, num_hops, mu, plus, share, out, spare,
+                     NULL, num_threads);
 }
 
 /* Backward: power = A x; total = (own * x, or what it was) + weight * power; and the inner products with h. */

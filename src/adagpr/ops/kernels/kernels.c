@@ -3,6 +3,7 @@
    Everything is there twice, in float and in double; `numbers.h` has what both share. No result depends on the number of
    threads: rows are always cut into the same chunks, and what is summed over chunks is added up in their order. */
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -48,6 +49,22 @@ INLINE uint64_t next_word(uint64_t *state) {
   state[2] = ((state[2] << 24) | (state[2] >> 40)) + word;
   return word;
 }
+
+/* Words that are to be drawn. */
+typedef struct {
+  uint64_t *state, *words;
+  int64_t count;
+} draw;
+
+INLINE void draw_words(const draw *wanted) {
+  uint64_t state[4];
+  for (int i = 0; i < 4; i++) state[i] = wanted->state[i];
+  for (int64_t i = 0; i < wanted->count; i++) wanted->words[i] = next_word(state);
+  for (int i = 0; i < 4; i++) wanted->state[i] = state[i];
+}
+
+#define root_float sqrtf
+#define root_double sqrt
 
 #define REAL float
 #define NAME(name) name##_float

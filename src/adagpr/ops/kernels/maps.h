@@ -22,6 +22,34 @@ void NAME(drop_values)(int64_t size, const REAL *values, const uint16_t *words, 
   for (int64_t i = 0; i < size; i++) transposed[i] = kept[order[i]];
 }
 
+/* A step of Adam for some numbers; `rate` and `root` have the corrections of mean and square in them. */
+static void NAME(adam_part)(int64_t size, REAL *restrict p, const REAL *restrict g, REAL *restrict m, REAL *restrict v,
+                            REAL decay, REAL rate, REAL root, REAL beta_1, REAL beta_2, REAL epsilon) {
+  for (int64_t i = 0; i < size; i++) {
+    const REAL gradient = g[i] + decay * p[i];
+    m[i] = beta_1 * m[i] + (1 - beta_1) * gradient;
+    v[i] = beta_2 * v[i] + (1 - beta_2) * gradient * gradient;
+    p[i] -= rate * m[i] / (NAME(root)(v[i]) * root + epsilon);
+  }
+}
+
+/* A step of Adam for `count` arrays, each with a decay, a rate and a root of its own. */
+void NAME(adam)(int64_t count, const int64_t *sizes, REAL *const *parameters, const REAL *const *gradients,
+                REAL *const *means, REAL *const *squares, const double *decays, const double *rates,
+                const double *roots, double beta_1, double beta_2, double epsilon, int num_threads) {
+  const int64_t step = 1 << 13;
+  for (int64_t number = 0; number < count; number++) {
+    const int64_t size = sizes[number], parts = (size + step - 1) / step;
+#pragma omp parallel for schedule(static) num_threads(num_threads) if (num_threads > 1 && parts > 3)
+    for (int64_t part = 0; part < parts; part++) {
+      const int64_t at = part * step, left = size - at;
+      NAME(adam_part)(left < step ? left : step, parameters[number] + at, gradients[number] + at, means[number] + at,
+                      squares[number] + at, (REAL)decays[number], (REAL)rates[number], (REAL)roots[number],
+                      (REAL)beta_1, (REAL)beta_2, (REAL)epsilon);
+    }
+  }
+}
+
 /* Some rows of s times a square matrix m, in so many vectors of columns. */
 INLINE void NAME(map_tile)(const REAL *s, const REAL *m, int64_t width, int64_t column, REAL *out, int rows, int count) {
   VEC sum[MAP_ROWS][MAP_VECTORS];

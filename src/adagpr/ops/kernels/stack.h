@@ -27,16 +27,13 @@ INLINE void NAME(map_blocks)(int64_t num_rows, int64_t num_blocks, int64_t width
               num_threads);
 }
 
-/* ReLU and dropout of each block with words of its own generator, four elements a word; without states ReLU alone. */
-INLINE void NAME(drop_blocks)(int64_t size, int64_t num_blocks, REAL *y, uint64_t *states, uint64_t *words,
-                              int threshold, int num_threads) {
-  if (states == NULL) NAME(relu_drop)(num_blocks * size, y, NULL, 0, num_threads);
-  for (int64_t block = 0; block < num_blocks && states != NULL; block++) {
-    uint64_t state[4];
-    for (int i = 0; i < 4; i++) state[i] = states[4 * block + i];
-    for (int64_t i = 0; i < (size + 3) / 4; i++) words[i] = next_word(state);
-    for (int i = 0; i < 4; i++) states[4 * block + i] = state[i];
-    NAME(relu_drop)(size, y + block * size, (const uint16_t *)words, threshold, num_threads);
+/* ReLU of each block, and dropout by its words, four elements a word. */
+INLINE void NAME(drop_blocks)(int64_t size, int64_t num_blocks, REAL *y, const draw *wanted, int threshold,
+                              int num_threads) {
+  if (wanted == NULL) NAME(relu_drop)(num_blocks * size, y, NULL, 0, num_threads);
+  for (int64_t block = 0; block < num_blocks && wanted != NULL; block++) {
+    if (num_blocks > 1) draw_words(wanted + block);
+    NAME(relu_drop)(size, y + block * size, (const uint16_t *)wanted[block].words, threshold, num_threads);
   }
 }
 
@@ -48,17 +45,22 @@ void NAME(stack)(int64_t num_layers, int64_t num_rows, int64_t num_blocks, int64
                  const REAL *const *weights, const double *betas, REAL *maps, uint64_t *states, uint64_t *words,
                  int threshold, REAL *y, REAL *s, int64_t stride, REAL *spare, int num_threads) {
   NAME(make_maps)(num_layers * num_blocks, width, weights, betas, 0, maps);
+  const int64_t size = num_rows / num_blocks * width;
+  draw draws[num_blocks], *wanted = states == NULL ? NULL : draws;
+  for (int64_t block = 0; block < num_blocks; block++) draws[block] = (draw){states + 4 * block, words, (size + 3) / 4};
   for (int64_t i = 0; i < num_rows * width; i++) y[i] = h_0[i];
-  if (states != NULL) NAME(drop_blocks)(num_rows / num_blocks * width, num_blocks, y, states, words, threshold, num_threads);
+  if (wanted != NULL && num_blocks == 1) draw_words(wanted);
+  if (wanted != NULL) NAME(drop_blocks)(size, num_blocks, y, wanted, threshold, num_threads);
   for (int64_t layer = 0; layer < num_layers; layer++) {
     const REAL *plus = shares[layer] != 0 ? h_0 : NULL;
     const double *own = mu + layer * most_hops * num_blocks;
     const REAL *before = y + layer * stride;
     REAL *sum = s + layer * stride, *after = y + (layer + 1) * stride;
-    NAME(mix)(num_rows, num_blocks, width, starts, columns, values, before, num_hops[layer], own, plus,
-              shares[layer], sum, spare, num_threads);
+    /* The words of one block can be drawn meanwhile; those of several follow one another in the same memory. */
+    NAME(mix_and_draw)(num_rows, num_blocks, width, starts, columns, values, before, num_hops[layer], own, plus,
+                       shares[layer], sum, spare, num_blocks == 1 ? wanted : NULL, num_threads);
     NAME(map_blocks)(num_rows, num_blocks, width, sum, maps + layer * num_blocks * width * width, after, num_threads);
-    NAME(drop_blocks)(num_rows / num_blocks * width, num_blocks, after, states, words, threshold, num_threads);
+    NAME(drop_blocks)(size, num_blocks, after, wanted, threshold, num_threads);
   }
 }
 
