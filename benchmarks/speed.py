@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import floor, log10
 from pathlib import Path
+from statistics import fmean, stdev
 from textwrap import fill
 from typing import Any
 
@@ -25,6 +26,7 @@ from adagpr.files import read_json, write_text
 
 ROOT = Path(__file__).parent.parent
 TRAINING = ROOT / "results" / "catalogue" / "table2_adagpr_cora-8.json"
+ROUNDING, MANY = ROOT / "results" / "activations.json", ROOT / "results" / "ten_splits.json"
 START, END = "<!-- tables: written by benchmarks/speed.py -->\n", "<!-- end of tables -->\n"
 GRAPHS = {"cora": "Cora", "pubmed": "Pubmed", "rmat": "R-MAT", "csbm": "cSBM"}
 
@@ -244,6 +246,53 @@ def weight(entry: Mapping[str, Any]) -> str:
     return "failed" if "memory_failed" in entry else ""
 
 
+def saving(records: Records) -> list[str]:
+    """What it costs to keep less for the backward pass, and what keeping it rounded does to accuracy."""
+    found = recorded(records, "saving")
+    plain = next((record["ways"][OURS]["seconds"]["median"] for record in found), 1.0)
+    rows = []
+    for record in found:
+        case, entry = record["case"], record["ways"][OURS]
+        again = "yes" if case["recompute"] else "no"
+        rows.append([case["activations"], again, weight(entry), f"{entry['seconds']['median'] / plain:.2f}"])
+    text = (
+        "Ours alone, R-MAT with 50,000 nodes, 16 layers, 64 channels, K = 4: a part of each layer computed again in "
+        "the backward pass (`recompute=true`, by itself where memory is short), and what is kept rounded to bfloat16 "
+        "(`activations=bfloat16`). Time is relative to the first row."
+    )
+    head = ["kept as", "computed again", "step MB (process MB)", "time"]
+    return [text, markdown(head, rows), *rounding()] if rows else []
+
+
+def rounding() -> list[str]:
+    """Test accuracies of equal runs in both precisions."""
+    if not ROUNDING.exists():
+        return []
+    rows = []
+    for name, found in read_json(ROUNDING).items():
+        exact, rounded = ([100 * value for value in found[kind]] for kind in ("float32", "bfloat16"))
+        cells = [f"{fmean(values):.2f} ± {stdev(values):.2f}" for values in (exact, rounded)]
+        difference = fmean(other - one for one, other in zip(exact, rounded, strict=True))
+        rows.append([name, str(len(exact)), *cells, f"{difference:+.2f}"])
+    text = "What rounding does to the test accuracy with the paper's settings: five seeds on Cora, ten splits elsewhere."
+    return [text, markdown(["data set", "runs", "float32", "bfloat16", "difference"], rows)]
+
+
+def many(records: Records) -> list[str]:
+    """Ten runs in one command."""
+    if not MANY.exists():
+        return []
+    found = read_json(MANY)
+    text = (
+        "Ten splits of Texas with the default settings: `adagpr train texas` takes "
+        f"{spread(found['seconds']['together'])} seconds, ten times `adagpr train texas --split geom-gcn/...` "
+        f"{spread(found['seconds']['alone'])}, "
+        f"{spread(found['ratio'])} times as long, from the start of Python to the last file. The records are "
+        f"{'equal' if found['is_equal'] else 'not equal'} but for time and machine."
+    )
+    return [text]
+
+
 def products(records: Records) -> list[str]:
     """How much of an epoch is matrix products."""
     rows = []
@@ -306,6 +355,8 @@ PARTS: dict[str, Callable[[Records], list[str]]] = {
     "By edges": edges,
     "By hops kept": hops,
     "Memory": memory,
+    "Keeping less": saving,
+    "Many runs at once": many,
     "How much of it is products": products,
     "A training with the paper's settings": accuracy,
     "The machine": machine,

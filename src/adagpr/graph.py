@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -114,6 +114,15 @@ class Graph:
     def is_symmetric(self) -> bool:
         """Whether every edge has its reverse with the same weight."""
         return bool(abs(self.adj - self.adj.T).nnz == 0)
+
+    def reordered(self, order: np.ndarray) -> Graph:
+        """The same graph with its nodes in another order: the first is the one at position ``order[0]``, and so on."""
+        x = self.x[order] if isinstance(self.x, sp.csr_array) else self.x[torch.from_numpy(order)]
+        adj = sp.csr_array(self.adj[order][:, order])
+        found = replace(self, x=x, adj=adj, y=self.y[torch.from_numpy(order)], node_ids=self.node_ids[order])
+        # What does not depend on the order need not be found out again.
+        found.__dict__["is_symmetric"] = self.is_symmetric
+        return found
 
     @cached_property
     def num_neighbours(self) -> np.ndarray:

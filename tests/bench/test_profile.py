@@ -118,7 +118,7 @@ def test_no_rounds_are_refused() -> None:
         (("training", "adagpr/ops/dropout.py: forward", "aten::relu_"), "activation"),
         (("training", "adagpr/ops/dropout.py: keep_mask"), "dropout"),
         (("training", "adagpr/ops/sparse_linear.py: dropped", "aten::mul"), "dropout"),
-        (("training", "torch/optim/adam.py: step", "aten::_fused_adam_"), "optimiser"),
+        (("training", "adagpr/training/adam.py: step_together", "adagpr/ops/native.py: _run"), "optimiser"),
         (("training", "torch/_tensor.py: backward", "aten::add"), "other operations"),
         (("training", "torch/_tensor.py: backward"), "overhead"),
     ],

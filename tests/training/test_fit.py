@@ -2,22 +2,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 
 from adagpr.data import csbm
+from adagpr.data.splits import random_split
 from adagpr.errors import AdaGPRError, InputError
 from adagpr.files import read_json, read_toml
 from adagpr.graph import Graph, Split, from_scipy
 from adagpr.nn import MODELS, build
 from adagpr.ops import PROJECTIONS, features, operator
-from adagpr.training import Epoch, TrainingConfig, fit, load_run
+from adagpr.training import Epoch, TrainingConfig, fit, fitting, load_run
 from adagpr.training.loop import State
 from adagpr.training.several import fit_all, summarise, without_graph
 
@@ -291,3 +294,20 @@ def test_every_model_trains_by_the_one_loop(model: str, graph: Graph, split: Spl
     run = fit(graph, split, model, max_epochs=3, out=tmp_path, checkpoint_seconds=0.0)
     assert 0 <= run.test_acc <= 1
     assert load_run(tmp_path).predictions.equals(run.predictions)
+
+
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_a_large_graph_trains_in_another_order_and_is_given_back_in_its_own(
+    is_sparse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = csbm(num_nodes=200, num_features=6, directed=True)
+    if is_sparse:
+        graph = replace(graph, x=sp.csr_array(graph.x.numpy()))
+    options: dict[str, Any] = {"dropout": 0.0, "num_layers": 2, "max_epochs": 5, "class_weights": "balanced"}
+    split = random_split(graph.y)
+    plain = fit(graph, split, **options)
+    monkeypatch.setattr(fitting, "_LARGE", 1)
+    moved = fit(graph, split, **options)
+    for name in ("node_id", "part", "label", "prediction", "doubt"):
+        assert moved.predictions[name].to_pylist() == plain.predictions[name].to_pylist()
+    assert moved.record["result"]["val_loss"] == pytest.approx(plain.record["result"]["val_loss"], rel=1e-4)

@@ -54,6 +54,7 @@ class Inputs:
         train: Positions of the training nodes.
         val: Positions of the validation nodes.
         class_weights: How much a node of each class counts; the same unless given.
+        order: Which node of the graph stands at each position, where they stand in another order.
     """
 
     x: Features
@@ -62,6 +63,7 @@ class Inputs:
     train: Tensor
     val: Tensor
     class_weights: Tensor | None = None
+    order: Tensor | None = None
 
     @cached_property
     def train_y(self) -> Tensor:
@@ -79,7 +81,7 @@ class Inputs:
 
     def measure(self, model: Model) -> Measured:
         """Measures the model on this graph."""
-        return self.measured(evaluate(model, self))
+        return self.measured(_logits(model, self))
 
     def measured(self, logits: Tensor) -> Measured:
         """What is measured of the logits of all nodes."""
@@ -243,7 +245,13 @@ def train_loss(logits: Tensor, inputs: Inputs) -> Tensor:
 
 
 def evaluate(model: Model, inputs: Inputs) -> Tensor:
-    """Logits of all nodes, dropout off, no gradients."""
+    """Logits of all nodes in the order of the graph, dropout off, no gradients."""
+    logits = _logits(model, inputs)
+    return logits if inputs.order is None else torch.empty_like(logits).index_copy_(0, inputs.order, logits)
+
+
+def _logits(model: Model, inputs: Inputs) -> Tensor:
+    """Logits in the order of ``inputs``."""
     model.eval()
     with torch.inference_mode():
         logits: Tensor = model(inputs.x, inputs.structure)

@@ -56,6 +56,7 @@ typedef struct {
   const REAL *h, *plus;
   REAL *out;
   REAL factor, own, share;
+  int is_streamed;
 } NAME(forward);
 
 INLINE void NAME(forward_tile)(const NAME(forward) *t, int64_t row, int64_t column, int count) {
@@ -67,7 +68,8 @@ INLINE void NAME(forward_tile)(const NAME(forward) *t, int64_t row, int64_t colu
     VEC value = t->factor * sum[v];
     if (t->own != 0) value += t->own * GET(t->h + place);
     if (t->plus != NULL) value += t->share * GET(t->plus + place);
-    PUT(t->out + place) = value;
+    if (t->is_streamed) NAME(STREAM)(t->out + place, value);
+    else PUT(t->out + place) = value;
   }
 }
 
@@ -92,7 +94,7 @@ INLINE void NAME(forward_rows)(const NAME(forward) *task, int64_t first, int64_t
 void NAME(hop)(int64_t num_rows, int64_t width, const REAL *x, double factor, const REAL *h, double own,
                const REAL *plus, double share, REAL *out, int num_threads) {
   const int64_t chunks = chunks_of(num_rows);
-  const NAME(forward) task = {{NULL, NULL, NULL, x, width, 0}, h, plus, out, (REAL)factor, (REAL)own, (REAL)share};
+  const NAME(forward) task = {{NULL, NULL, NULL, x, width, 0}, h, plus, out, (REAL)factor, (REAL)own, (REAL)share, 0};
 #pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads) if (num_threads > 1)
   for (int64_t chunk = 0; chunk < chunks; chunk++)
     NAME(forward_rows)(&task, chunk * ROWS_PER_CHUNK, end_of(chunk, num_rows));
@@ -114,6 +116,8 @@ INLINE void NAME(mix_and_draw)(int64_t num_rows, int64_t num_blocks, int64_t wid
   NAME(product) none = {NULL, NULL, NULL, h, width, 0}, from_before = from_h;
   for (int64_t k = furthest - 1; k >= 0; k--) {
     REAL *to = k % 2 == 0 ? out : spare;
+    const int64_t row_bytes = width * (int64_t)sizeof(REAL);
+    const int is_streamed = IS_STREAMED(to, num_rows * row_bytes, row_bytes);
     from_before.x = k % 2 == 0 ? spare : out;
 #pragma omp parallel num_threads(num_threads) if (num_threads > 1)
     {
@@ -123,11 +127,12 @@ INLINE void NAME(mix_and_draw)(int64_t num_rows, int64_t num_blocks, int64_t wid
       for (int64_t chunk = 0; chunk < num_blocks * chunks; chunk++) {
         const int64_t block = chunk / chunks, start = block * rows;
         const REAL own = (REAL)mu[k * num_blocks + block], beyond = (REAL)mu[last[block] * num_blocks + block];
-        NAME(forward) task = {from_before, h, k == 0 ? plus : NULL, to, 1, own, (REAL)share};
+        NAME(forward) task = {from_before, h, k == 0 ? plus : NULL, to, 1, own, (REAL)share, is_streamed};
         if (k == last[block] - 1) task.a = from_h, task.factor = beyond;
         if (k == 0 && last[block] == 0) task.a = none, task.factor = own, task.own = 0;
         if (k < last[block] || k == 0)
           NAME(forward_rows)(&task, start + chunk % chunks * ROWS_PER_CHUNK, start + end_of(chunk % chunks, rows));
+        if (is_streamed) END_OF_STREAM;
       }
     }
   }
@@ -146,7 +151,7 @@ typedef struct {
   const REAL *first, *h;
   REAL *total, *power, *shared;
   REAL weight, own, share;
-  int is_masked;
+  int is_masked, is_streamed;
 } NAME(backward);
 
 /* Sums over a chunk: of power times h, and of x times h where it is the first hop. */
@@ -174,8 +179,11 @@ INLINE void NAME(backward_tile)(const NAME(backward) *t, int64_t row, int64_t co
     }
     total += t->weight * sum[v];
     if (t->is_masked) total = (VEC)((__typeof__(h > 0))total & (h > 0));
-    PUT(t->total + place) = total;
-    if (t->power != NULL) PUT(t->power + place) = sum[v];
+    if (t->is_streamed && t->first != NULL) NAME(STREAM)(t->total + place, total);
+    else PUT(t->total + place) = total;
+    if (t->power == NULL) continue;
+    if (t->is_streamed) NAME(STREAM)(t->power + place, sum[v]);
+    else PUT(t->power + place) = sum[v];
   }
 }
 
@@ -207,11 +215,14 @@ void NAME(hop_back)(int64_t num_rows, int64_t num_blocks, int64_t width, const i
                     int is_masked, double *inner, double *parts, int num_threads) {
   const int64_t rows = num_rows / num_blocks, chunks = chunks_of(rows);
   const NAME(product) a = NAME(product_of)(num_rows, width, starts, columns, values, x);
+  const int64_t row_bytes = width * (int64_t)sizeof(REAL);
+  const int is_streamed = IS_STREAMED(total, num_rows * row_bytes, row_bytes) &&
+                          (power == NULL || IS_STREAMED(power, num_rows * row_bytes, row_bytes));
 #pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads) if (num_threads > 1)
   for (int64_t chunk = 0; chunk < num_blocks * chunks; chunk++) {
     const int64_t block = chunk / chunks, begin = chunk % chunks * ROWS_PER_CHUNK, end = end_of(chunk % chunks, rows);
     const NAME(backward) task = {a, first, h, total, power, shared,
-                                 weight == NULL ? 0 : (REAL)weight[block], (REAL)own[block], (REAL)share, is_masked};
+                                 weight == NULL ? 0 : (REAL)weight[block], (REAL)own[block], (REAL)share, is_masked, is_streamed};
     NAME(inner) found = {{0}, {0}, 0, 0};
     for (int64_t row = block * rows + begin; row < block * rows + end; row++) {
 #define TILE(count) NAME(backward_tile)(&task, row, column, count, &found)
@@ -221,6 +232,7 @@ void NAME(hop_back)(int64_t num_rows, int64_t num_blocks, int64_t width, const i
     double with_power = found.with_power_one, with_first = found.with_first_one;
     for (int lane = 0; lane < LANES; lane++) with_power += found.with_power[lane];
     for (int lane = 0; lane < LANES; lane++) with_first += found.with_first[lane];
+    if (is_streamed) END_OF_STREAM;
     parts[2 * chunk] = with_power;
     parts[2 * chunk + 1] = with_first;
   }

@@ -26,9 +26,25 @@
 
 #define ROWS_PER_CHUNK 128
 /* Rows of a matrix that does not fit into a core's own cache are asked for so many entries before they are needed. */
-#define AHEAD 8
+#define AHEAD 16
 #define CACHE_BYTES (1 << 20)
+/* What is written into a matrix of so many bytes goes past the caches, which would read it first and not keep it. */
+#define STREAM_BYTES (1 << 26)
 #define INLINE static inline __attribute__((always_inline))
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#define STREAM_float(pointer, value) _mm512_stream_ps((pointer), (__m512)(value))
+#define STREAM_double(pointer, value) _mm512_stream_pd((pointer), (__m512d)(value))
+#define IS_STREAMED(out, bytes, width_bytes) \
+  ((bytes) > STREAM_BYTES && (uintptr_t)(out) % VECTOR_BYTES == 0 && (width_bytes) % VECTOR_BYTES == 0)
+#define END_OF_STREAM _mm_sfence()
+#else
+#define STREAM_float(pointer, value) PUT(pointer) = (value)
+#define STREAM_double(pointer, value) PUT(pointer) = (value)
+#define IS_STREAMED(out, bytes, width_bytes) 0
+#define END_OF_STREAM
+#endif
 
 /* How many chunks the rows of one block have. */
 INLINE int64_t chunks_of(int64_t rows_per_block) { return (rows_per_block + ROWS_PER_CHUNK - 1) / ROWS_PER_CHUNK; }
