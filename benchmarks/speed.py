@@ -274,7 +274,9 @@ def rounding() -> list[str]:
         cells = [f"{fmean(values):.2f} ± {stdev(values):.2f}" for values in (exact, rounded)]
         difference = fmean(other - one for one, other in zip(exact, rounded, strict=True))
         rows.append([name, str(len(exact)), *cells, f"{difference:+.2f}"])
-    text = "What rounding does to the test accuracy with the paper's settings: five seeds on Cora, ten splits elsewhere."
+    text = (
+        "What rounding does to the test accuracy with the paper's settings: five seeds on Cora, ten splits elsewhere."
+    )
     return [text, markdown(["data set", "runs", "float32", "bfloat16", "difference"], rows)]
 
 
