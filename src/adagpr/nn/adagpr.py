@@ -114,16 +114,26 @@ class AdaGPR(Model):
         """Whether the layers are those of `residual_stack`: shared weight maps and nothing in between."""
         return self.pair_norm is None and all(conv.weight_maps == "shared" for conv in self.layers())
 
-    def trunk(self, h_0: Tensor, operator: Operator, replicas: Sequence[AdaGPR] = ()) -> Tensor:
+    def trunk(
+        self,
+        h_0: Tensor,
+        operator: Operator,
+        replicas: Sequence[AdaGPR] = (),
+        convs: list[AdaGPRConv] | None = None,
+        coeffs: Tensor | None = None,
+    ) -> Tensor:
         """All layers at once, from the first hidden matrix to the input of the last map.
 
         Args:
             h_0: The first hidden matrix.
             operator: The graph's operator.
             replicas: Models like this one, of which each has a block of rows; this one alone where there are none.
+            convs: Their layers depth by depth, where they are at hand.
+            coeffs: The coefficients of these layers, likewise.
         """
         models = replicas or (self,)
-        depth, convs = self.layers(), side_by_side(models)
+        depth, convs = self.layers(), side_by_side(models) if convs is None else convs
+        coeffs = padded_coeffs(convs, self.projection) if coeffs is None else coeffs
         layers = Layers(
             operator,
             alphas=[conv.alpha for conv in depth],
@@ -134,8 +144,8 @@ class AdaGPR(Model):
             recompute=self.recompute,
             kept_as=self.kept_as,
         )
-        coeffs = padded_coeffs(convs, self.projection).view(len(depth), len(models), -1)
-        return residual_stack(h_0, coeffs, layers, [conv.weight for conv in convs])
+        weights = [conv.weight for conv in convs]
+        return residual_stack(h_0, coeffs.view(len(depth), len(models), -1), layers, weights)
 
     def _by_layers(self, h_0: Tensor, operator: Operator) -> Tensor:
         h = self.drop(h_0)

@@ -31,6 +31,8 @@ class Replicas:
     def __init__(self, models: Sequence[AdaGPR], operator: Operator) -> None:
         self.models = list(models)
         self.operator = operator.repeated(len(self.models))
+        self._convs = side_by_side(self.models)
+        self._coeffs: Tensor | None = None
 
     @staticmethod
     def can_hold(model: Model) -> bool:
@@ -48,7 +50,11 @@ class Replicas:
         for model in self.models:
             model.training = training
         h_0 = torch.cat([model.lin_in(model.drop_features(x)) for model in self.models]).relu_()
-        h = self.models[0].trunk(h_0, self.operator, self.models)
+        first = self.models[0]
+        coeffs = padded_coeffs(self._convs, first.projection)
+        # What an evaluation computes with is what the models have until their next step.
+        self._coeffs = None if training else coeffs
+        h = first.trunk(h_0, self.operator, self.models, self._convs, coeffs)
         blocks: Sequence[Tensor] = h.view(len(self.models), -1, h.shape[1]).unbind()
         if nodes:
             blocks = [block.index_select(0, own) for block, own in zip(blocks, nodes, strict=True)]
@@ -56,6 +62,8 @@ class Replicas:
 
     def coefficients(self) -> tuple[Tensor, ...]:
         """Of each model the weight of each hop in each layer."""
-        with torch.no_grad():
-            coeffs = padded_coeffs(side_by_side(self.models), self.models[0].projection)
+        coeffs = self._coeffs
+        if coeffs is None:
+            with torch.no_grad():
+                coeffs = padded_coeffs(self._convs, self.models[0].projection)
         return coeffs.view(-1, len(self.models), coeffs.shape[1]).unbind(1)
