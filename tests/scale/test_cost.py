@@ -19,7 +19,7 @@ from adagpr.bench.rmat import rmat
 from adagpr.data.splits import random_split
 from adagpr.graph import Graph
 from adagpr.nn import AdaGPR
-from adagpr.ops import SparseFeatures, features, native, operator, reused, scratch
+from adagpr.ops import SparseFeatures, features, native, operator, order, reused, scratch
 from adagpr.scale import cost
 from adagpr.scale.cost import Operations, Shape, Speeds
 from adagpr.scale.disk import stored_operator
@@ -29,6 +29,7 @@ from adagpr.scale.join import join
 from adagpr.scale.partition import partition_graph
 from adagpr.training.batches import Batches
 from adagpr.training.config import TrainingConfig
+from adagpr.training.fitting import inputs_of
 from adagpr.training.loop import Inputs, State
 
 CHANNELS, LAYERS, COEFFS = 8, 3, 4
@@ -201,6 +202,16 @@ def test_working_matrices_are_those_that_are_used_again(
     found, dropped = cost.memory(shape), 4 * graph.num_nodes * graph.num_features
     # The first hidden matrix and the gradient of one are torch's.
     assert pool == found["kept"] + found["working"] - dropped - 2 * shape.matrix
+
+
+def test_a_large_graph_takes_the_bytes_of_its_reordered_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = plain_graph()
+    assert cost.memory(shape_of(graph))["order"] == 0
+    monkeypatch.setattr(order, "LARGE", 1)
+    inputs = inputs_of(graph, random_split(graph.y), CONFIG, model_of(graph, shape_of(graph)))
+    assert isinstance(inputs.x, Tensor)
+    assert inputs.order is not None
+    assert cost.memory(shape_of(graph))["order"] == bytes_of(inputs.x, inputs.y, inputs.order)
 
 
 def test_parameters_are_those_of_the_model() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-__all__ = ["cache_order"]
+__all__ = ["LARGE", "cache_order"]
+
+# Graphs of so many nodes are trained with their nodes in that order.
+LARGE = 2**16
 
 
 def cache_order(adj: sp.csr_array) -> np.ndarray:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from adagpr.ops import order
 from adagpr.scale.exchange import bounds_of_ranks, share_of_rank
 from adagpr.scale.parts import Parts
 
@@ -201,6 +202,8 @@ def memory(shape: Shape) -> dict[str, int]:
         "working": max(backward, end),
         # With its gradient, two moments of Adam, and the best epoch's.
         "parameters": 5 * _FLOAT * num_parameters(shape),
+        # Features, labels and positions of a large graph, whose nodes stand in another order than they were given.
+        "order": _features(shape) + 2 * _LONG * shape.num_nodes if shape.num_nodes >= order.LARGE else 0,
     }
 
 
@@ -228,6 +231,7 @@ def shared_memory(shape: Shape, size: int, num_border: float) -> dict[str, int]:
     """
     own = replace(shape.share(size), is_symmetric=False)
     found = memory(own)
+    del found["order"]
     rows = round(num_border / size)
     # Its own rows and those elsewhere are two matrices, each with its transpose.
     found["operator"] += 4 * (own.num_nodes + rows + 2)
@@ -249,7 +253,9 @@ def batch_memory(shape: Shape, num_batches: int) -> dict[str, int]:
         num_batches: Batches of an epoch.
     """
     own = shape.share(num_batches)
-    return {**memory(own), "next batch": reading_memory(own)}
+    found = memory(own)
+    del found["order"]
+    return {**found, "next batch": reading_memory(own)}
 
 
 def disk_space(shape: Shape, num_halo: float) -> dict[str, int]:

@@ -19,7 +19,7 @@ from adagpr.graph import PARTS, Graph, Split
 from adagpr.metrics import accuracy, macro_f1, temperature
 from adagpr.nn import AdaGPR, Model, build
 from adagpr.ops import features, operator, reused
-from adagpr.ops.order import cache_order
+from adagpr.ops import order as order_of_nodes
 from adagpr.training.checkpoint import load_tensors, save_tensors
 from adagpr.training.config import TrainingConfig, differences, read_config, resolve
 from adagpr.training.loop import HISTORY_COLUMNS, Inputs, State, balanced_weights, evaluate, train
@@ -42,8 +42,6 @@ __all__ = [
 
 OnEpoch = Callable[[int, Epoch, Stopping], None]
 
-# Graphs of so many nodes are trained with their nodes in an order that suits the cache.
-_LARGE = 2**16
 CHECKPOINT_SECONDS = 5.0
 
 
@@ -235,12 +233,12 @@ def session(
 def inputs_of(graph: Graph, split: Split, config: TrainingConfig, model: Model) -> Inputs:
     """What the model is shown: features, labels, and the structure that it prepares from the training labels alone.
 
-    Nodes of a large graph stand in the order of `cache_order`.
+    Nodes of a large graph stand in the order of `adagpr.ops.order.cache_order`.
     """
     device, order = config.device, None
     train, val = split.train, split.val
-    if graph.num_nodes >= _LARGE:
-        positions = cache_order(graph.adj)
+    if graph.num_nodes >= order_of_nodes.LARGE:
+        positions = order_of_nodes.cache_order(graph.adj)
         graph, order = graph.reordered(positions), torch.from_numpy(positions)
         places = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order)))
         train, val = places[train], places[val]
