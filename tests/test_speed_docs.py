@@ -71,7 +71,7 @@ def test_table_prints_what_stands_between_the_marks() -> None:
 
 def test_every_part_is_made_where_all_is_recorded(records: Path) -> None:
     text = speed("--table", "--records", records)
-    assert text.count("### ") == 12
+    assert text.count("### ") == 14
     assert "| pyg-csr | 3.00 | 3.00 | 3.00 | 3.00 | 3.00 | 3.00 |\n" in text  # six depths
     assert "| fitted exponent | 1.50 |\n" in text
     assert "R2 = 1.000 and adds 1,000 ms for each hop." in " ".join(text.split("\n"))
@@ -95,4 +95,4 @@ def test_parts_without_records_are_left_out(records: Path, tmp_path: Path) -> No
     few.mkdir()
     shutil.copy(records / "layers-2.json", few)
     headings = [line for line in speed("--table", "--records", few).splitlines() if line.startswith("#")]
-    assert headings == ["### By layers", "### The machine"]
+    assert headings == ["### By layers", "### Many runs at once", "### The machine"]
