@@ -55,7 +55,7 @@ def test_a_parameter_without_a_gradient_stays_as_it_is() -> None:
     optimizer.zero_grad()
     optimizer.step()
     assert [torch.equal(one, two) for one, two in zip(found, before, strict=True)] == [False, True, True, True]
-    assert optimizer.steps == [1, 0, 0, 0]
+    assert optimizer.steps.tolist() == [1, 0, 0, 0]
 
 
 def test_trainings_at_different_steps_go_on_together_as_alone() -> None:

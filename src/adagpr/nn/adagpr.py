@@ -23,7 +23,7 @@ from adagpr.errors import InputError
 from adagpr.nn.adagpr_conv import AdaGPRConv, ProjectionName, WeightMaps
 from adagpr.nn.linear import Linear
 from adagpr.nn.model import Model
-from adagpr.ops import DroppableOperator, Features, Layers, Operator, projection, residual_stack
+from adagpr.ops import DroppableOperator, Features, Layers, Operator, first_maps, projection, residual_stack, select_rows
 
 __all__ = ["AdaGPR", "padded_coeffs", "project_all", "side_by_side"]
 
@@ -100,14 +100,21 @@ class AdaGPR(Model):
 
     def logits_at(self, nodes: Tensor, x: Features, structure: Operator | DroppableOperator) -> Tensor:
         """The logits of some nodes: only theirs go through the last map."""
-        logits: Tensor = self.lin_out(self._hidden(x, structure).index_select(0, nodes))
+        logits: Tensor = self.lin_out(select_rows(self._hidden(x, structure), nodes))
         return logits
 
     def _hidden(self, x: Features, structure: Operator | DroppableOperator) -> Tensor:
         """The input of the last map."""
         operator = self.operator(structure)
-        h_0 = self.lin_in(self.drop_features(x)).relu_()
+        h_0 = self.first(x)
         return self.trunk(h_0, operator) if self.is_plain else self._by_layers(h_0, operator)
+
+    def first(self, x: Features, replicas: Sequence[AdaGPR] = ()) -> Tensor:
+        """The first hidden matrix; where there are ``replicas``, models like this one, that of each above the next."""
+        models = replicas or (self,)
+        weights, biases = [model.lin_in.weight for model in models], [model.lin_in.bias for model in models]
+        rate = self.dropout if self.training else 0.0
+        return first_maps(x, rate, [model.generator for model in models], weights, biases)
 
     @property
     def is_plain(self) -> bool:

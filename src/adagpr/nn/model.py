@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from adagpr import seeding
 from adagpr.graph import Graph
-from adagpr.ops import DroppableOperator, Features, Operator, SparseFeatures, dropout, pair_norm, relu_dropout_
+from adagpr.ops import DroppableOperator, Features, Operator, drop_features, dropout, pair_norm, relu_dropout_
 
 __all__ = ["Model", "first_and_rest"]
 
@@ -102,9 +102,7 @@ class Model(nn.Module):
 
     def drop_features(self, x: Features) -> Features:
         """Dropout of the input features while training; sparse ones stay sparse."""
-        if not isinstance(x, SparseFeatures):
-            return self.drop(x)
-        return x.dropped(self.dropout, self.generator) if self.training and self.dropout > 0 else x
+        return drop_features(x, self.dropout, self.generator) if self.training else x
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """The parameters by the name of the group whose decay they share."""

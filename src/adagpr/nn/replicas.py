@@ -49,8 +49,8 @@ class Replicas:
         """
         for model in self.models:
             model.training = training
-        h_0 = torch.cat([model.lin_in(model.drop_features(x)) for model in self.models]).relu_()
         first = self.models[0]
+        h_0 = first.first(x, self.models)
         coeffs = padded_coeffs(self._convs, first.projection)
         # What an evaluation computes with is what the models have until their next step.
         self._coeffs = None if training else coeffs

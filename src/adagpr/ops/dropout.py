@@ -20,8 +20,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from adagpr.ops import native
+from adagpr.ops.scratch import matrix_like
+from adagpr.seeding import set_states, states_of
 
-__all__ = ["drop_", "drop_values", "dropout", "keep_mask", "keep_scale", "relu_drop_", "relu_dropout_", "threshold"]
+__all__ = ["draw_words", "drop_", "drop_values", "dropout", "keep_mask", "keep_scale", "relu_drop_", "relu_dropout_", "threshold"]
 
 _LEVELS = 1 << 16
 # Masks are drawn for so many elements at a time, a multiple of four: they stay in the cache until they are used.
@@ -40,11 +42,11 @@ def keep_mask(shape: tuple[int, ...], rate: float, generator: np.random.Generato
         The mask as uint8 (1 stays, 0 is dropped), and the factor that what stays is multiplied by.
     """
     size = math.prod(shape)
-    kept = _draw_words(size, generator) >= threshold(rate)
+    kept = draw_words(size, generator) >= threshold(rate)
     return kept.view(np.uint8).reshape(shape), keep_scale(rate)
 
 
-def _draw_words(size: int, generator: np.random.Generator) -> np.ndarray:
+def draw_words(size: int, generator: np.random.Generator) -> np.ndarray:
     """One 16-bit word an element."""
     words: np.ndarray = generator.bit_generator.random_raw(-(-size // 4)).view(np.uint16)
     return words[:size]
@@ -84,14 +86,25 @@ def dropout(x: Tensor, rate: float, *generators: np.random.Generator) -> Tensor:
     """
     if rate == 0.0:
         return x
+    if not x.requires_grad and len(generators) == 1 and native.serves(x):
+        return _dropped(x, rate, generators[0])
     result: Tensor = _Dropout.apply(x, _draw_masks(x, rate, generators), keep_scale(rate))  # type: ignore[no-untyped-call]
     return result
+
+
+def _dropped(x: Tensor, rate: float, generator: np.random.Generator) -> Tensor:
+    """Dropout of what needs no gradient, in one pass."""
+    out, states = matrix_like(x), states_of([generator])
+    words = np.empty(2 * _PART // 4, dtype=np.uint64)
+    native.call("drop", x.dtype, x.numel(), x, states, words, _PART, threshold(rate), keep_scale(rate), out)
+    set_states([generator], states)
+    return out
 
 
 def drop_values(values: Tensor, rate: float, generator: np.random.Generator, order: Tensor) -> tuple[Tensor, Tensor]:
     """Dropout of a vector, without gradient: the result, and the result in another order."""
     if native.serves(values):
-        words = _draw_words(len(values), generator)
+        words = draw_words(len(values), generator)
         return native.drop_values(values, words, threshold(rate), keep_scale(rate), order)
     mask, scale = keep_mask((len(values),), rate, generator)
     kept = torch.mul(values, torch.from_numpy(mask).to(values.device)).mul_(scale)
@@ -106,7 +119,7 @@ def relu_drop_(x: Tensor, rate: float, generators: Sequence[np.random.Generator]
         return native.relu_drop_(x)
     for block, generator in zip(x.view(-1).chunk(len(generators)), generators, strict=True):
         for part in block.split(_PART):
-            native.relu_drop_(part, _draw_words(len(part), generator), threshold(rate))
+            native.relu_drop_(part, draw_words(len(part), generator), threshold(rate))
     return x
 
 

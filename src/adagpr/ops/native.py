@@ -69,7 +69,10 @@ _ARGUMENTS = {
     "outer": [_N, _N, _P, _P, _P, _P, _N, _I],
     "adam": [_N, *[_P] * 8, _F, _F, _F, _I],
     "relu_drop": [_N, _P, _P, _I, _I],
+    "drop": [_N, _P, _P, _P, _N, _I, _F, _P, _I],
     "drop_values": [_N, _P, _P, _I, _F, _P, _P, _P, _I],
+    "first": [*_SHAPE, *_MATRIX, _P, _I, _F, _P, _P, _P, _P, _P, _P, _I],
+    "first_back": [*_SHAPE, *_MATRIX, _N, _P, _N, _P, _I],
     "stack": [_N, *_SHAPE, *_MATRIX, _P, _P, _P, _N, _P, _P, _P, _P, _P, _P, _I, _P, _P, _N, _P, _I],
     "stack_back": [
         *[_N, *_SHAPE, *_MATRIX, _P, _P, _N, _P, _P, _P, _P, _P, _P, _N],
@@ -171,6 +174,11 @@ def maps(h: Tensor) -> bool:
 def csr_parts(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """What a CSR tensor consists of."""
     return matrix.crow_indices(), matrix.col_indices(), matrix.values()
+
+
+def addresses(items: Sequence[Tensor | np.ndarray]) -> np.ndarray:
+    """Where each of some tensors or arrays begins."""
+    return np.array([_plain(item) for item in items], dtype=np.uint64)
 
 
 def count_chunks(num_rows: int, num_blocks: int) -> int:

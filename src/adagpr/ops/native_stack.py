@@ -62,7 +62,7 @@ class NativeStack(torch.autograd.Function):
         betas = np.repeat(np.array(layers.betas, dtype=np.float64), num_blocks)
         # What is positive in a layer's output was positive and kept: the output is its own mask.
         grad = where_positive(grad, ys[-num_rows:]).mul_(layers.scale)
-        shared, back = torch.zeros_like(h_0), matrix_like(h_0)
+        shared, back = matrix_like(h_0).zero_(), matrix_like(h_0)
         spare = matrix_like(h_0) if num_hops.max() > 2 else None
         segments = native.num_segments(num_rows // num_blocks)
         room, inner = h_0.new_empty(2 * len(weights) + segments, width, width), np.zeros(mu.shape)

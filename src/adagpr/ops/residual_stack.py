@@ -125,7 +125,7 @@ class _Stack(torch.autograd.Function):
         sums = saved[depth * (num_blocks + 1) + 1 :]
         inner = np.zeros((depth, most, num_blocks))
         grad_weights: list[Tensor] = []
-        grad_h_0, grad_s = torch.zeros_like(h_0), matrix_like(h_0)
+        grad_h_0, grad_s = matrix_like(h_0).zero_(), matrix_like(h_0)
         spare: list[Tensor] = []
         # What is positive in a layer's output was positive and kept: the output is its own mask.
         grad = where_positive(grad, _as(kept[depth], h_0)).mul_(layers.scale)

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from adagpr.ops.csr import csr_tensor, multiply, replace_values, transposed_order
-from adagpr.ops.dropout import drop_values
+from adagpr.ops.dropout import drop_values, dropout
 
-__all__ = ["Features", "SparseFeatures", "features", "linear"]
+__all__ = ["Features", "SparseFeatures", "drop_features", "features", "linear"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +66,13 @@ Features = Tensor | SparseFeatures
 def features(x: Tensor | sp.csr_array, dtype: torch.dtype = torch.float32) -> Features:
     """A graph's features as models take them."""
     return SparseFeatures.from_scipy(x, dtype) if isinstance(x, sp.csr_array) else x.to(dtype)
+
+
+def drop_features(x: Features, rate: float, generator: np.random.Generator) -> Features:
+    """Dropout of constant features, sparse ones stay sparse; at a rate of 0 they are returned and no word is drawn."""
+    if rate == 0.0:
+        return x
+    return x.dropped(rate, generator) if isinstance(x, SparseFeatures) else dropout(x, rate, generator)
 
 
 class _SparseLinear(torch.autograd.Function):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ class Adam:
     """The optimiser of one training.
 
     Args:
-        groups: The parameters by their decay.
+        groups: The parameters by their decay; they stay where they are in memory.
         lr: The learning rate.
 
     Attributes:
@@ -42,10 +43,27 @@ class Adam:
     def __init__(self, groups: Mapping[float, Sequence[nn.Parameter]], lr: float) -> None:
         self.lr = lr
         self.parameters = [parameter for group in groups.values() for parameter in group]
-        self.decays = [decay for decay, group in groups.items() for _ in group]
+        self.decays = np.array([decay for decay, group in groups.items() for _ in group], dtype=np.float64)
         self.means = [torch.zeros_like(parameter) for parameter in self.parameters]
         self.squares = [torch.zeros_like(parameter) for parameter in self.parameters]
-        self.steps = [0] * len(self.parameters)
+        self.steps = np.zeros(len(self.parameters))
+
+    @cached_property
+    def places(self) -> np.ndarray:
+        """Where parameters, means and squares begin in memory, and how long they are: a column for each."""
+        rows = [native.addresses(items) for items in (self.parameters, self.means, self.squares)]
+        return np.stack([*rows, np.array([item.numel() for item in self.parameters], dtype=np.uint64)])
+
+    @cached_property
+    def strides(self) -> list[tuple[int, ...]]:
+        """How each parameter is laid out in memory."""
+        return [parameter.stride() for parameter in self.parameters]
+
+    @cached_property
+    def dtype(self) -> torch.dtype | None:
+        """The type of all parameters, where there is one and the kernels can read them."""
+        kinds = {parameter.dtype for parameter in self.parameters}
+        return kinds.pop() if len(kinds) == 1 and all(map(native.can_read, self.parameters)) else None
 
     def zero_grad(self) -> None:
         """Forgets the gradients."""
@@ -74,62 +92,62 @@ class Adam:
         for place, parameter in enumerate(self.parameters):
             prefix = f"adam/{names[id(parameter)]}"
             if f"{prefix}/step" in tensors:
-                self.steps[place] = int(tensors[f"{prefix}/step"])
+                self.steps[place] = float(tensors[f"{prefix}/step"])
                 self.means[place].copy_(tensors[f"{prefix}/exp_avg"])
                 self.squares[place].copy_(tensors[f"{prefix}/exp_avg_sq"])
 
 
 def step_together(optimizers: Sequence[Adam]) -> None:
-    """A step of several trainings of one learning rate at once."""
-    chosen = [
-        (optimizer, place)
-        for optimizer in optimizers
-        for place, parameter in enumerate(optimizer.parameters)
-        if parameter.grad is not None
-    ]
-    if not chosen:
+    """A step of several trainings of one learning rate and type of number at once."""
+    dtype, gradients, chosen = optimizers[0].dtype, [], []
+    for optimizer in optimizers:
+        found = [parameter.grad for parameter in optimizer.parameters]
+        has_one = [place for place, gradient in enumerate(found) if gradient is not None]
+        optimizer.steps[has_one] += 1
+        chosen.append(has_one)
+        gradients += [(optimizer, place, gradient) for place, gradient in enumerate(found) if gradient is not None]
+    if not gradients:
         return
-    for optimizer, place in chosen:
-        optimizer.steps[place] += 1
-    lr, kinds = optimizers[0].lr, {optimizer.parameters[place].dtype for optimizer, place in chosen}
-    if len(kinds) == 1 and all(native.can_read(optimizer.parameters[place]) for optimizer, place in chosen):
-        _step_native(chosen, lr, kinds.pop())
+    if dtype is None:
+        _step_torch(gradients)
     else:
-        _step_torch(chosen, lr)
+        _step_native(optimizers, chosen, gradients, dtype)
 
 
-def _step_native(chosen: Sequence[tuple[Adam, int]], lr: float, dtype: torch.dtype) -> None:
-    parameters = [optimizer.parameters[place] for optimizer, place in chosen]
-    gradients = [_like(parameter, parameter.grad) for parameter in parameters]
-    lists: list[Sequence[Tensor]] = [
-        parameters,
-        gradients,
-        [optimizer.means[place] for optimizer, place in chosen],
-        [optimizer.squares[place] for optimizer, place in chosen],
-    ]
-    addresses = np.array([[item.data_ptr() for item in tensors] for tensors in lists], dtype=np.uint64)
-    sizes = np.array([item.numel() for item in parameters], dtype=np.int64)
-    steps = np.array([optimizer.steps[place] for optimizer, place in chosen], dtype=np.float64)
-    decays = np.array([optimizer.decays[place] for optimizer, place in chosen], dtype=np.float64)
+def _step_native(
+    optimizers: Sequence[Adam],
+    chosen: Sequence[list[int]],
+    gradients: Sequence[tuple[Adam, int, Tensor]],
+    dtype: torch.dtype,
+) -> None:
+    def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+        return np.concatenate([part.take(own, axis=-1) for part, own in zip(parts, chosen, strict=True)], axis=-1)
+
+    laid_out = [_laid_out(gradient, optimizer, place) for optimizer, place, gradient in gradients]
+    parameters, means, squares, sizes = joined([optimizer.places for optimizer in optimizers])
+    steps, decays = (joined([getattr(item, name) for item in optimizers]) for name in ("steps", "decays"))
     # What a mean is multiplied with, and a square's root: the learning rate and both corrections.
-    rates, roots = lr / (1 - _BETA_1**steps), 1 / np.sqrt(1 - _BETA_2**steps)
-    native.call("adam", dtype, len(sizes), sizes, *addresses, decays, rates, roots, _BETA_1, _BETA_2, _EPSILON)
+    rates, roots = optimizers[0].lr / (1 - _BETA_1**steps), 1 / np.sqrt(1 - _BETA_2**steps)
+    native.call(
+        "adam", dtype, len(sizes), sizes, parameters, native.addresses(laid_out), means, squares, decays, rates, roots,
+        _BETA_1, _BETA_2, _EPSILON,
+    )  # fmt: skip
 
 
-def _like(parameter: nn.Parameter, gradient: Tensor | None) -> Tensor:
+def _laid_out(gradient: Tensor, optimizer: Adam, place: int) -> Tensor:
     """The gradient, laid out in memory as its parameter is."""
-    if gradient is None or gradient.stride() != parameter.stride():
-        return torch.empty_like(parameter).copy_(gradient)  # type: ignore[arg-type]
-    return gradient
+    if gradient.stride() == optimizer.strides[place]:
+        return gradient
+    return torch.empty_like(optimizer.parameters[place]).copy_(gradient)
 
 
-def _step_torch(chosen: Sequence[tuple[Adam, int]], lr: float) -> None:
+def _step_torch(gradients: Sequence[tuple[Adam, int, Tensor]]) -> None:
     with torch.no_grad():
-        for optimizer, place in chosen:
+        for optimizer, place, found in gradients:
             parameter, mean, square = optimizer.parameters[place], optimizer.means[place], optimizer.squares[place]
-            gradient = torch.add(parameter.grad, parameter, alpha=optimizer.decays[place])  # type: ignore[arg-type]
+            gradient = torch.add(found, parameter, alpha=float(optimizer.decays[place]))
             mean.lerp_(gradient, 1 - _BETA_1)
             square.mul_(_BETA_2).addcmul_(gradient, gradient, value=1 - _BETA_2)
-            rate = lr / (1 - _BETA_1 ** optimizer.steps[place])
-            root = 1 / math.sqrt(1 - _BETA_2 ** optimizer.steps[place])
+            rate = optimizer.lr / (1 - _BETA_1 ** float(optimizer.steps[place]))
+            root = 1 / math.sqrt(1 - _BETA_2 ** float(optimizer.steps[place]))
             parameter.addcdiv_(mean, square.sqrt().mul_(root).add_(_EPSILON), value=-rate)

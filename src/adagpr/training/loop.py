@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -142,7 +142,7 @@ class State:
         number = len(self.history) + 1
         if not math.isfinite(epoch.train_loss + epoch.val_objective):
             raise AdaGPRError(f"Training diverged at epoch {number}: the loss is not finite. Try a smaller lr.")
-        self.history.append(list(astuple(epoch)))
+        self.history.append([getattr(epoch, name) for name in HISTORY_COLUMNS])
         if coeffs is not None:
             self.coeffs.append(coeffs.cpu())
         if self.stopping.update(number, epoch, config):

@@ -13,6 +13,28 @@ void NAME(relu_drop)(int64_t size, REAL *restrict x, const uint16_t *restrict wo
   }
 }
 
+/* out = scale * x, or 0 where the word is below the threshold. The words are drawn on the way, four elements each, for
+   so many elements at a time that they stay in the cache; `words` has room for twice as many. */
+void NAME(drop)(int64_t size, const REAL *restrict x, uint64_t *state, uint64_t *words, int64_t step, int threshold,
+                double scale, REAL *restrict out, int num_threads) {
+  const REAL factor = (REAL)scale;
+  const int64_t parts = (size + step - 1) / step;
+  draw next = {state, words, (size < step ? size + 3 : step) / 4};
+  draw_words(&next);
+#pragma omp parallel num_threads(num_threads) if (num_threads > 1)
+  for (int64_t part = 0; part < parts; part++) {
+    const int64_t at = part * step, end = at + step < size ? at + step : size;
+    const uint16_t *own = (const uint16_t *)(words + part % 2 * step / 4);
+#pragma omp single nowait
+    if (end < size) {
+      const draw ahead = {state, words + (part + 1) % 2 * step / 4, (size - end < step ? size - end + 3 : step) / 4};
+      draw_words(&ahead);
+    }
+#pragma omp for schedule(dynamic, 1 << 12)
+    for (int64_t i = at; i < end; i++) out[i] = own[i - at] < threshold ? 0 : x[i] * factor;
+  }
+}
+
 /* Dropout of the values of a sparse matrix, and of its transpose, where they stand in another order. */
 void NAME(drop_values)(int64_t size, const REAL *values, const uint16_t *words, int threshold, double scale,
                        const int64_t *order, REAL *kept, REAL *transposed, int num_threads) {

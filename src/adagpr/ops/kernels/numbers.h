@@ -12,6 +12,7 @@ typedef REAL NAME(vec) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(
 
 #include "hops.h"
 #include "maps.h"
+#include "first.h"
 #include "stack.h"
 
 #undef VEC
