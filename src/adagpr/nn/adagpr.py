@@ -23,7 +23,7 @@ from adagpr.errors import InputError
 from adagpr.nn.adagpr_conv import AdaGPRConv, ProjectionName, WeightMaps
 from adagpr.nn.linear import Linear
 from adagpr.nn.model import Model
-from adagpr.ops import DroppableOperator, Features, Layers, Operator, first_maps, projection, residual_stack, select_rows
+from adagpr.ops import DroppableOperator, Features, Layers, Operator, first_maps, last_map, projection, residual_stack
 
 __all__ = ["AdaGPR", "padded_coeffs", "project_all", "side_by_side"]
 
@@ -100,8 +100,7 @@ class AdaGPR(Model):
 
     def logits_at(self, nodes: Tensor, x: Features, structure: Operator | DroppableOperator) -> Tensor:
         """The logits of some nodes: only theirs go through the last map."""
-        logits: Tensor = self.lin_out(select_rows(self._hidden(x, structure), nodes))
-        return logits
+        return last_map(self._hidden(x, structure), nodes, self.lin_out.weight, self.lin_out.bias)
 
     def _hidden(self, x: Features, structure: Operator | DroppableOperator) -> Tensor:
         """The input of the last map."""

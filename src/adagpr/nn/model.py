@@ -113,7 +113,7 @@ class Model(nn.Module):
         return None
 
     def logits_at(self, nodes: Tensor, x: Features, structure: Any) -> Tensor:
-        """The logits of some nodes, for which less may be computed than for all."""
+        """The logits of some nodes, none of them twice, for which less may be computed than for all."""
         logits: Tensor = self(x, structure)
         return logits.index_select(0, nodes)
 

@@ -4,12 +4,12 @@ from adagpr.ops.drop_edge import DroppableOperator
 from adagpr.ops.dropout import dropout, relu_dropout_
 from adagpr.ops.edge_operator import edge_operator
 from adagpr.ops.first_maps import first_maps
+from adagpr.ops.last_map import last_map
 from adagpr.ops.operator import Direction, Operator, operator
 from adagpr.ops.pair_norm import pair_norm
 from adagpr.ops.propagate import gpr_propagate
 from adagpr.ops.residual_stack import Layers, residual_stack
 from adagpr.ops.scratch import reused
-from adagpr.ops.select_rows import select_rows
 from adagpr.ops.simplex import PROJECTIONS, Projection, projection
 from adagpr.ops.sparse_linear import Features, SparseFeatures, drop_features, features, linear
 
@@ -28,6 +28,7 @@ __all__ = [
     "features",
     "first_maps",
     "gpr_propagate",
+    "last_map",
     "linear",
     "operator",
     "pair_norm",
@@ -35,5 +36,4 @@ __all__ = [
     "relu_dropout_",
     "residual_stack",
     "reused",
-    "select_rows",
 ]

@@ -23,7 +23,17 @@ from adagpr.ops import native
 from adagpr.ops.scratch import matrix_like
 from adagpr.seeding import set_states, states_of
 
-__all__ = ["draw_words", "drop_", "drop_values", "dropout", "keep_mask", "keep_scale", "relu_drop_", "relu_dropout_", "threshold"]
+__all__ = [
+    "draw_words",
+    "drop_",
+    "drop_values",
+    "dropout",
+    "keep_mask",
+    "keep_scale",
+    "relu_drop_",
+    "relu_dropout_",
+    "threshold",
+]
 
 _LEVELS = 1 << 16
 # Masks are drawn for so many elements at a time, a multiple of four: they stay in the cache until they are used.

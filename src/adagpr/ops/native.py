@@ -57,6 +57,8 @@ _TYPES = {torch.float32: "float", torch.float64: "double"}
 _VECTOR, _WIDEST = 16, 256
 # How the rows are cut whose sums `outer` adds up.
 _MOST_SEGMENTS, _ROWS_PER_SEGMENT = 16, 256
+# As in `kernels.c`.
+_ROWS_PER_CHUNK = 128
 
 _N, _I, _F, _P = ctypes.c_int64, ctypes.c_int, ctypes.c_double, ctypes.c_void_p
 _SHAPE, _MATRIX = [_N, _N, _N], [_P, _P, _P]
@@ -73,10 +75,10 @@ _ARGUMENTS = {
     "drop_values": [_N, _P, _P, _I, _F, _P, _P, _P, _I],
     "first": [*_SHAPE, *_MATRIX, _P, _I, _F, _P, _P, _P, _P, _P, _P, _I],
     "first_back": [*_SHAPE, *_MATRIX, _N, _P, _N, _P, _I],
-    "stack": [_N, *_SHAPE, *_MATRIX, _P, _P, _P, _N, _P, _P, _P, _P, _P, _P, _I, _P, _P, _N, _P, _I],
+    "stack": [_N, *_SHAPE, *_MATRIX, _P, _P, _P, _N, _P, _P, _P, _P, _P, _P, _I, _F, _P, _P, _N, _P, _P, _P, _I],
     "stack_back": [
         *[_N, *_SHAPE, *_MATRIX, _P, _P, _N, _P, _P, _P, _P, _P, _P, _N],
-        *[_P, _P, _P, _P, _P, _P, _P, _N, _P, _P, _I],
+        *[_P, _F, _P, _P, _P, _P, _P, _P, _P, _P, _N, _P, _P, _P, _I],
     ],
 }
 
@@ -185,6 +187,11 @@ def count_chunks(num_rows: int, num_blocks: int) -> int:
     """In how many chunks rows are worked on; sums over rows need two numbers for each."""
     found: int = library().count_chunks(num_rows, num_blocks)  # type: ignore[union-attr]
     return found
+
+
+def room_for_chunks(h: Tensor) -> Tensor:
+    """Memory in which every thread can hold two chunks of rows of a matrix like ``h``."""
+    return h.new_empty(2 * _ROWS_PER_CHUNK * torch.get_num_threads(), h.shape[1])
 
 
 def num_segments(num_rows: int) -> int:

@@ -100,12 +100,43 @@ void NAME(hop)(int64_t num_rows, int64_t width, const REAL *x, double factor, co
     NAME(forward_rows)(&task, chunk * ROWS_PER_CHUNK, end_of(chunk, num_rows));
 }
 
+/* What follows a mix s at once, chunk by chunk: after = scale * drop(relu(s m)), with a map m for each block, and a word
+   for each element where there are any. s itself is written if it `is_kept`. `room` has two chunks for each thread. */
+typedef struct {
+  const REAL *maps;
+  const uint16_t *words;
+  int64_t words_per_block;
+  int threshold, is_kept;
+  REAL scale, *after, *room;
+} NAME(activation);
+
+/* Some rows of a mix and what follows; `first` is the first of them, `within` its number in its block. */
+INLINE void NAME(activate_rows)(const NAME(activation) *then, NAME(forward) task, int64_t block, int64_t first,
+                                int64_t within, int64_t rows) {
+  const int64_t width = task.a.width, size = rows * width;
+  const int is_streamed = task.is_streamed;
+  REAL *room = then->room + THREAD * 2 * ROWS_PER_CHUNK * width;
+  REAL *s = then->is_kept && !is_streamed ? task.out + first * width : room;
+  REAL *y = is_streamed ? room + ROWS_PER_CHUNK * width : then->after + first * width, *sums = task.out;
+  task.out = s - first * width, task.is_streamed = 0;
+  NAME(forward_rows)(&task, first, first + rows);
+  NAME(map_rows)(rows, width, s, then->maps + block * width * width, y);
+  const uint16_t *words = then->words == NULL ? NULL : then->words + block * then->words_per_block + within * width;
+  NAME(relu_drop_part)(size, y, words, then->threshold);
+  if (then->scale != 1)
+    for (int64_t i = 0; i < size; i++) y[i] *= then->scale;
+  if (!is_streamed) return;
+  NAME(stream)(size, y, then->after + first * width);
+  if (then->is_kept) NAME(stream)(size, s, sums + first * width);
+}
+
 /* share * plus + sum_k mu[k] A^k h by Horner's rule; `mu` hop by hop, within a hop block by block. A block begins with
    its last hop that has any weight. `spare` is a matrix that is written over where there are more than two hops. One
-   thread first draws the words that are `wanted`, if any, while the others begin. */
+   thread first draws the words that are `wanted`, if any, one draw a block, while the others begin. What follows is
+   done `then`, if anything. */
 INLINE void NAME(mix_and_draw)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts, const int32_t *columns,
                const REAL *values, const REAL *h, int64_t num_hops, const double *mu, const REAL *plus, double share,
-               REAL *out, REAL *spare, const draw *wanted, int num_threads) {
+               REAL *out, REAL *spare, const draw *wanted, const NAME(activation) *then, int num_threads) {
   const int64_t rows = num_rows / num_blocks, chunks = chunks_of(rows);
   int64_t last[num_blocks], furthest = 1;
   for (int64_t block = 0; block < num_blocks; block++) {
@@ -117,12 +148,14 @@ INLINE void NAME(mix_and_draw)(int64_t num_rows, int64_t num_blocks, int64_t wid
   for (int64_t k = furthest - 1; k >= 0; k--) {
     REAL *to = k % 2 == 0 ? out : spare;
     const int64_t row_bytes = width * (int64_t)sizeof(REAL);
-    const int is_streamed = IS_STREAMED(to, num_rows * row_bytes, row_bytes);
+    int is_streamed = IS_STREAMED(to, num_rows * row_bytes, row_bytes);
+    if (then != NULL && k == 0) is_streamed = is_streamed && IS_STREAMED(then->after, num_rows * row_bytes, row_bytes);
     from_before.x = k % 2 == 0 ? spare : out;
 #pragma omp parallel num_threads(num_threads) if (num_threads > 1)
     {
 #pragma omp single nowait
-      if (wanted != NULL && k == furthest - 1) draw_words(wanted);
+      for (int64_t block = 0; block < num_blocks && wanted != NULL && k == furthest - 1; block++)
+        draw_words(wanted + block);
 #pragma omp for schedule(dynamic, 1)
       for (int64_t chunk = 0; chunk < num_blocks * chunks; chunk++) {
         const int64_t block = chunk / chunks, start = block * rows;
@@ -130,9 +163,13 @@ INLINE void NAME(mix_and_draw)(int64_t num_rows, int64_t num_blocks, int64_t wid
         NAME(forward) task = {from_before, h, k == 0 ? plus : NULL, to, 1, own, (REAL)share, is_streamed};
         if (k == last[block] - 1) task.a = from_h, task.factor = beyond;
         if (k == 0 && last[block] == 0) task.a = none, task.factor = own, task.own = 0;
-        if (k < last[block] || k == 0)
-          NAME(forward_rows)(&task, start + chunk % chunks * ROWS_PER_CHUNK, start + end_of(chunk % chunks, rows));
-        if (is_streamed) END_OF_STREAM;
+        const int64_t within = chunk % chunks * ROWS_PER_CHUNK, end = end_of(chunk % chunks, rows);
+        if (k == 0 && then != NULL) {
+          NAME(activate_rows)(then, task, block, start + within, within, end - within);
+          continue;
+        }
+        if (k < last[block] || k == 0) NAME(forward_rows)(&task, start + within, start + end);
+        if (is_streamed) { END_OF_STREAM; }
       }
     }
   }
@@ -142,7 +179,7 @@ void NAME(mix)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_
                const REAL *values, const REAL *h, int64_t num_hops, const double *mu, const REAL *plus, double share,
                REAL *out, REAL *spare, int num_threads) {
   NAME(mix_and_draw)(num_rows, num_blocks, width, starts, columns, values, h, num_hops, mu, plus, share, out, spare,
-                     NULL, num_threads);
+                     NULL, NULL, num_threads);
 }
 
 /* Backward: power = A x; total = (own * x, or what it was) + weight * power; and the inner products with h. */
@@ -151,7 +188,7 @@ typedef struct {
   const REAL *first, *h;
   REAL *total, *power, *shared;
   REAL weight, own, share;
-  int is_masked, is_streamed;
+  int is_masked, is_streamed, begins, ends;
 } NAME(backward);
 
 /* Sums over a chunk: of power times h, and of x times h where it is the first hop. */
@@ -173,12 +210,17 @@ INLINE void NAME(backward_tile)(const NAME(backward) *t, int64_t row, int64_t co
       const VEC first = GET(t->first + place);
       inner->with_first += first * h;
       total = t->own * first;
-      if (t->shared != NULL) PUT(t->shared + place) += t->share * first;
+      if (t->shared != NULL) {
+        VEC shared = {0};
+        if (!t->begins) shared = GET(t->shared + place);
+        PUT(t->shared + place) = shared + t->share * first;
+      }
     } else {
       total = GET(t->total + place);
     }
     total += t->weight * sum[v];
     if (t->is_masked) total = (VEC)((__typeof__(h > 0))total & (h > 0));
+    if (t->ends) total += GET(t->shared + place);
     if (t->is_streamed && t->first != NULL) NAME(STREAM)(t->total + place, total);
     else PUT(t->total + place) = total;
     if (t->power == NULL) continue;
@@ -195,10 +237,10 @@ INLINE void NAME(backward_one)(const NAME(backward) *t, int64_t row, int64_t col
   if (t->first != NULL) {
     inner->with_first_one += t->first[at] * h;
     total = t->own * t->first[at];
-    if (t->shared != NULL) t->shared[at] += t->share * t->first[at];
+    if (t->shared != NULL) t->shared[at] = (t->begins ? 0 : t->shared[at]) + t->share * t->first[at];
   }
   total += t->weight * sum;
-  t->total[at] = !t->is_masked || h > 0 ? total : 0;
+  t->total[at] = (!t->is_masked || h > 0 ? total : 0) + (t->ends ? t->shared[at] : 0);
   if (t->power != NULL) t->power[at] = sum;
 }
 
@@ -208,11 +250,13 @@ INLINE void NAME(backward_one)(const NAME(backward) *t, int64_t row, int64_t col
    `own` times it, and `share` times it is added to `shared` where there is one. Without `power` the product is not
    kept, as nothing follows the last hop; with `is_masked` the total is 0 where h is not positive. `weight` and `own`
    have one number a block. `inner` gets, for each block, the inner product of h with the power and with `first`;
-   `parts` has room for two numbers a chunk. */
-void NAME(hop_back)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts,
-                    const int32_t *columns, const REAL *values, const REAL *x, const REAL *first, const REAL *h,
-                    const double *weight, const double *own, REAL *total, REAL *power, REAL *shared, double share,
-                    int is_masked, double *inner, double *parts, int num_threads) {
+   `parts` has room for two numbers a chunk. With `begins` nothing is in `shared` yet; with `ends` it is added to the
+   total. */
+INLINE void NAME(hop_back_between)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts,
+                                   const int32_t *columns, const REAL *values, const REAL *x, const REAL *first,
+                                   const REAL *h, const double *weight, const double *own, REAL *total, REAL *power,
+                                   REAL *shared, double share, int is_masked, int begins, int ends, double *inner,
+                                   double *parts, int num_threads) {
   const int64_t rows = num_rows / num_blocks, chunks = chunks_of(rows);
   const NAME(product) a = NAME(product_of)(num_rows, width, starts, columns, values, x);
   const int64_t row_bytes = width * (int64_t)sizeof(REAL);
@@ -222,7 +266,7 @@ void NAME(hop_back)(int64_t num_rows, int64_t num_blocks, int64_t width, const i
   for (int64_t chunk = 0; chunk < num_blocks * chunks; chunk++) {
     const int64_t block = chunk / chunks, begin = chunk % chunks * ROWS_PER_CHUNK, end = end_of(chunk % chunks, rows);
     const NAME(backward) task = {a, first, h, total, power, shared,
-                                 weight == NULL ? 0 : (REAL)weight[block], (REAL)own[block], (REAL)share, is_masked, is_streamed};
+                                 weight == NULL ? 0 : (REAL)weight[block], (REAL)own[block], (REAL)share, is_masked, is_streamed, begins, ends};
     NAME(inner) found = {{0}, {0}, 0, 0};
     for (int64_t row = block * rows + begin; row < block * rows + end; row++) {
 #define TILE(count) NAME(backward_tile)(&task, row, column, count, &found)
@@ -232,7 +276,7 @@ void NAME(hop_back)(int64_t num_rows, int64_t num_blocks, int64_t width, const i
     double with_power = found.with_power_one, with_first = found.with_first_one;
     for (int lane = 0; lane < LANES; lane++) with_power += found.with_power[lane];
     for (int lane = 0; lane < LANES; lane++) with_first += found.with_first[lane];
-    if (is_streamed) END_OF_STREAM;
+    if (is_streamed) { END_OF_STREAM; }
     parts[2 * chunk] = with_power;
     parts[2 * chunk + 1] = with_first;
   }
@@ -243,31 +287,49 @@ void NAME(hop_back)(int64_t num_rows, int64_t num_blocks, int64_t width, const i
   }
 }
 
+void NAME(hop_back)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts,
+                    const int32_t *columns, const REAL *values, const REAL *x, const REAL *first, const REAL *h,
+                    const double *weight, const double *own, REAL *total, REAL *power, REAL *shared, double share,
+                    int is_masked, double *inner, double *parts, int num_threads) {
+  NAME(hop_back_between)(num_rows, num_blocks, width, starts, columns, values, x, first, h, weight, own, total, power,
+                         shared, share, is_masked, 0, 0, inner, parts, num_threads);
+}
+
 /* All hops of the gradients of a mix; for what is not said here see `hop_back`. `first` is written over. `inner` gets
    the inner products hop by hop, within a hop block by block. */
-void NAME(mix_back)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts,
-                    const int32_t *columns, const REAL *values, REAL *first, const REAL *h, int64_t num_hops,
-                    const double *mu, REAL *total, REAL *spare, REAL *shared, double share, int is_masked,
-                    double *inner, double *pairs, double *parts, int num_threads) {
+INLINE void NAME(mix_back_between)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts,
+                                   const int32_t *columns, const REAL *values, REAL *first, const REAL *h,
+                                   int64_t num_hops, const double *mu, REAL *total, REAL *spare, REAL *shared,
+                                   double share, int is_masked, int begins, int ends, double *inner, double *pairs,
+                                   double *parts, int num_threads) {
+  REAL *added = share != 0 ? shared : NULL;
   REAL *turns[2] = {spare, first};
   const REAL *x = first;
   if (num_hops == 1) {  /* no product, hence nothing to add */
-    NAME(hop_back)(num_rows, num_blocks, width, NULL, NULL, NULL, first, first, h, NULL, mu, total, NULL, shared, share,
-                   is_masked, pairs, parts, num_threads);
+    NAME(hop_back_between)(num_rows, num_blocks, width, NULL, NULL, NULL, first, first, h, NULL, mu, total, NULL,
+                           ends ? shared : added, share, is_masked, begins, ends, pairs, parts, num_threads);
     for (int64_t block = 0; block < num_blocks; block++) inner[block] = pairs[2 * block + 1];
   }
   for (int64_t k = 1; k < num_hops; k++) {
     const int is_last = k == num_hops - 1;
     REAL *power = is_last ? NULL : turns[(k - 1) % 2];
-    NAME(hop_back)(num_rows, num_blocks, width, starts, columns, values, x, k == 1 ? first : NULL, h,
-                   mu + k * num_blocks, mu, total, power, shared, share, is_last && is_masked, pairs, parts,
-                   num_threads);
+    NAME(hop_back_between)(num_rows, num_blocks, width, starts, columns, values, x, k == 1 ? first : NULL, h,
+                           mu + k * num_blocks, mu, total, power, ends && is_last ? shared : added, share,
+                           is_last && is_masked, begins, ends && is_last, pairs, parts, num_threads);
     for (int64_t block = 0; block < num_blocks; block++) {
       inner[k * num_blocks + block] = pairs[2 * block];
       if (k == 1) inner[block] = pairs[2 * block + 1];
     }
     x = power;
   }
+}
+
+void NAME(mix_back)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts,
+                    const int32_t *columns, const REAL *values, REAL *first, const REAL *h, int64_t num_hops,
+                    const double *mu, REAL *total, REAL *spare, REAL *shared, double share, int is_masked,
+                    double *inner, double *pairs, double *parts, int num_threads) {
+  NAME(mix_back_between)(num_rows, num_blocks, width, starts, columns, values, first, h, num_hops, mu, total, spare,
+                         shared, share, is_masked, 0, 0, inner, pairs, parts, num_threads);
 }
 
 #undef ALONG_ROW

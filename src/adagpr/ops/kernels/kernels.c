@@ -42,8 +42,15 @@
 #else
 #define STREAM_float(pointer, value) PUT(pointer) = (value)
 #define STREAM_double(pointer, value) PUT(pointer) = (value)
-#define IS_STREAMED(out, bytes, width_bytes) 0
+#define IS_STREAMED(out, bytes, width_bytes) ((void)(width_bytes), 0)
 #define END_OF_STREAM
+#endif
+
+#ifdef _OPENMP
+#include <omp.h>
+#define THREAD ((int64_t)omp_get_thread_num())
+#else
+#define THREAD 0
 #endif
 
 /* How many chunks the rows of one block have. */

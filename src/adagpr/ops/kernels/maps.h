@@ -1,16 +1,34 @@
-/* Included once for each type of number, after `hops.h`: dense maps, ReLU and dropout. */
+/* Included once for each type of number: dense maps, ReLU and dropout. */
 
 /* In place: what is negative becomes 0, and so does what has a word below the threshold; NaN stays. */
-void NAME(relu_drop)(int64_t size, REAL *restrict x, const uint16_t *restrict words, int threshold, int num_threads) {
+INLINE void NAME(relu_drop_part)(int64_t size, REAL *restrict x, const uint16_t *restrict words, int threshold) {
+  if (words == NULL)
+    for (int64_t i = 0; i < size; i++) x[i] = x[i] <= 0 ? 0 : x[i];
+  else
+    for (int64_t i = 0; i < size; i++) x[i] = (x[i] <= 0) | (words[i] < threshold) ? 0 : x[i];
+}
+
+void NAME(relu_drop)(int64_t size, REAL *x, const uint16_t *words, int threshold, int num_threads) {
   const int64_t step = 1 << 14, parts = (size + step - 1) / step;
 #pragma omp parallel for schedule(static) num_threads(num_threads) if (num_threads > 1)
   for (int64_t part = 0; part < parts; part++) {
-    const int64_t end = (part + 1) * step < size ? (part + 1) * step : size;
-    if (words == NULL)
-      for (int64_t i = part * step; i < end; i++) x[i] = x[i] <= 0 ? 0 : x[i];
-    else
-      for (int64_t i = part * step; i < end; i++) x[i] = (x[i] <= 0) | (words[i] < threshold) ? 0 : x[i];
+    const int64_t at = part * step, left = size - at;
+    NAME(relu_drop_part)(left < step ? left : step, x + at, words == NULL ? NULL : words + at, threshold);
   }
+}
+
+/* Writes a part of a large matrix past the caches; see STREAM_BYTES. */
+INLINE void NAME(stream)(int64_t size, const REAL *from, REAL *to) {
+  for (int64_t i = 0; i < size; i += LANES) NAME(STREAM)(to + i, GET(from + i));
+  END_OF_STREAM;
+}
+
+/* out = scale * x where y is positive, else 0. */
+INLINE void NAME(mask)(int64_t size, const REAL *restrict x, const REAL *restrict y, double scale, REAL *restrict out,
+                       int num_threads) {
+  const REAL factor = (REAL)scale;
+#pragma omp parallel for schedule(static) num_threads(num_threads) if (num_threads > 1)
+  for (int64_t i = 0; i < size; i++) out[i] = y[i] > 0 ? x[i] * factor : 0;
 }
 
 /* out = scale * x, or 0 where the word is below the threshold. The words are drawn on the way, four elements each, for
@@ -111,15 +129,20 @@ INLINE void NAME(map_columns)(const REAL *s, const REAL *m, int64_t width, int64
   for (; column + 2 * LANES <= (width); column += 2 * LANES) BLOCK(2);                    \
   for (; column < (width); column += LANES) BLOCK(1);
 
+/* out = s m for the rows of a chunk. */
+INLINE void NAME(map_rows)(int64_t rows, int64_t width, const REAL *s, const REAL *m, REAL *out) {
+#define BLOCK(count) NAME(map_columns)(s, m, width, column, out, rows, count)
+  ALONG_WIDTH(width, BLOCK)
+#undef BLOCK
+}
+
 /* out = s m, for a width that is a multiple of a vector's. */
 void NAME(map)(int64_t num_rows, int64_t width, const REAL *s, const REAL *m, REAL *out, int num_threads) {
   const int64_t chunks = chunks_of(num_rows);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads) if (num_threads > 1)
   for (int64_t chunk = 0; chunk < chunks; chunk++) {
-    const int64_t first = chunk * ROWS_PER_CHUNK, rows = end_of(chunk, num_rows) - first;
-#define BLOCK(count) NAME(map_columns)(s + first * width, m, width, column, out + first * width, rows, count)
-    ALONG_WIDTH(width, BLOCK)
-#undef BLOCK
+    const int64_t first = chunk * ROWS_PER_CHUNK;
+    NAME(map_rows)(end_of(chunk, num_rows) - first, width, s + first * width, m, out + first * width);
   }
 }
 
@@ -148,9 +171,11 @@ INLINE void NAME(outer_tile)(const REAL *s, const REAL *z, int64_t width, int64_
 }
 
 /* out = s^T z, for a width that is a multiple of a vector's. The rows are cut into `num_segments`, each with a matrix
-   of its own in `partial`; these are added up in order. */
-void NAME(outer)(int64_t num_rows, int64_t width, const REAL *s, const REAL *z, REAL *out, REAL *partial,
-                 int64_t num_segments, int num_threads) {
+   of its own in `partial`; these are added up in order. With `m` the rows of z are mapped on the way: mapped = z m, by
+   way of `room` for a chunk a thread where it is `is_streamed`. */
+INLINE void NAME(outer_and_map)(int64_t num_rows, int64_t width, const REAL *s, const REAL *z, REAL *out,
+                                REAL *partial, int64_t num_segments, const REAL *m, REAL *mapped, int is_streamed,
+                                REAL *room, int num_threads) {
   const int64_t chunks = chunks_of(num_rows), square = width * width;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads) if (num_threads > 1)
   for (int64_t segment = 0; segment < num_segments; segment++) {
@@ -163,11 +188,20 @@ void NAME(outer)(int64_t num_rows, int64_t width, const REAL *s, const REAL *z, 
   NAME(outer_tile)(s + first + row, z + first + column, width, rows, sum + row * width + column, count)
       ALONG_WIDTH(width, BLOCK)
 #undef BLOCK
+      if (m == NULL) continue;
+      REAL *to = is_streamed ? room + THREAD * ROWS_PER_CHUNK * width : mapped + first;
+      NAME(map_rows)(rows, width, z + first, m, to);
+      if (is_streamed) NAME(stream)(rows * width, to, mapped + first);
     }
   }
   for (int64_t i = 0; i < square; i++) out[i] = partial[i];
   for (int64_t segment = 1; segment < num_segments; segment++)
     for (int64_t i = 0; i < square; i++) out[i] += partial[segment * square + i];
+}
+
+void NAME(outer)(int64_t num_rows, int64_t width, const REAL *s, const REAL *z, REAL *out, REAL *partial,
+                 int64_t num_segments, int num_threads) {
+  NAME(outer_and_map)(num_rows, width, s, z, out, partial, num_segments, NULL, NULL, 0, NULL, num_threads);
 }
 
 #undef ALONG_WIDTH

@@ -10,8 +10,8 @@ typedef REAL NAME(vec) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(
 #define GET(pointer) (*(const VEC *)(pointer))
 #define PUT(pointer) (*(VEC *)(pointer))
 
-#include "hops.h"
 #include "maps.h"
+#include "hops.h"
 #include "first.h"
 #include "stack.h"
 

@@ -18,72 +18,106 @@ void NAME(make_maps)(int64_t count, int64_t width, const REAL *const *weights, c
   }
 }
 
-/* Applies each block's own map. */
-INLINE void NAME(map_blocks)(int64_t num_rows, int64_t num_blocks, int64_t width, const REAL *s, const REAL *maps,
-                             REAL *out, int num_threads) {
-  const int64_t size = num_rows / num_blocks * width;
-  for (int64_t block = 0; block < num_blocks; block++)
-    NAME(map)(num_rows / num_blocks, width, s + block * size, maps + block * width * width, out + block * size,
-              num_threads);
+/* The words that a layer's dropout needs are drawn during the layer before it: two layers' are there at a time. */
+INLINE void NAME(plan_draws)(int64_t num_blocks, int64_t words_per_block, uint64_t *states, uint64_t *words, draw *plan) {
+  for (int64_t number = 0; number < 2 * num_blocks; number++)
+    plan[number] = (draw){states + 4 * (number % num_blocks), words + number * words_per_block, words_per_block};
 }
 
-/* ReLU of each block, and dropout by its words, four elements a word. */
-INLINE void NAME(drop_blocks)(int64_t size, int64_t num_blocks, REAL *y, const draw *wanted, int threshold,
-                              int num_threads) {
-  if (wanted == NULL) NAME(relu_drop)(num_blocks * size, y, NULL, 0, num_threads);
-  for (int64_t block = 0; block < num_blocks && wanted != NULL; block++) {
-    if (num_blocks > 1) draw_words(wanted + block);
-    NAME(relu_drop)(size, y + block * size, (const uint16_t *)wanted[block].words, threshold, num_threads);
+/* y = drop(h), by the first words of the plan; meanwhile the next ones are drawn. Without a plan y = h. */
+INLINE void NAME(drop_first)(int64_t num_rows, int64_t num_blocks, int64_t width, const REAL *h, const draw *plan,
+                             int threshold, REAL *y, REAL *room, int num_threads) {
+  const int64_t rows = num_rows / num_blocks, chunks = chunks_of(rows), row_bytes = width * (int64_t)sizeof(REAL);
+  const int is_streamed = IS_STREAMED(y, num_rows * row_bytes, row_bytes);
+  for (int64_t block = 0; block < num_blocks && plan != NULL; block++) draw_words(plan + block);
+#pragma omp parallel num_threads(num_threads) if (num_threads > 1)
+  {
+#pragma omp single nowait
+    for (int64_t block = 0; block < num_blocks && plan != NULL; block++) draw_words(plan + num_blocks + block);
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t chunk = 0; chunk < num_blocks * chunks; chunk++) {
+      const int64_t block = chunk / chunks, within = chunk % chunks * ROWS_PER_CHUNK;
+      const int64_t at = (block * rows + within) * width, size = (end_of(chunk % chunks, rows) - within) * width;
+      REAL *restrict to = is_streamed ? room + THREAD * ROWS_PER_CHUNK * width : y + at;
+      const REAL *restrict from = h + at;
+      if (plan == NULL) {
+        for (int64_t i = 0; i < size; i++) to[i] = from[i];
+      } else {
+        const uint16_t *restrict words = (const uint16_t *)plan[block].words + within * width;
+        for (int64_t i = 0; i < size; i++) to[i] = words[i] < threshold ? 0 : from[i];
+      }
+      if (is_streamed) NAME(stream)(size, to, y + at);
+    }
   }
 }
 
-/* The layers from y[0] = drop(h_0) to y[num_layers]. With `stride` 0 every y is written over the one before it, and
-   every s over the last; with the size of a matrix they are kept. */
+/* The layers from y[0] = drop(h_0) to `last`, the output of the last one, which is multiplied by `scale`. With the size
+   of a matrix as `stride` every y before it and every s are kept; with 0 none is: y then has room for two matrices, and
+   s for one. `words` has room for two layers' words. */
 void NAME(stack)(int64_t num_layers, int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts,
                  const int32_t *columns, const REAL *values, const REAL *h_0, const double *shares,
-                 const int64_t *num_hops, int64_t most_hops, const double *mu,
-                 const REAL *const *weights, const double *betas, REAL *maps, uint64_t *states, uint64_t *words,
-                 int threshold, REAL *y, REAL *s, int64_t stride, REAL *spare, int num_threads) {
+                 const int64_t *num_hops, int64_t most_hops, const double *mu, const REAL *const *weights,
+                 const double *betas, REAL *maps, uint64_t *states, uint64_t *words, int threshold, double scale,
+                 REAL *y, REAL *s, int64_t stride, REAL *last, REAL *spare, REAL *room, int num_threads) {
+  const int64_t size = num_rows * width, words_per_block = (size / num_blocks + 3) / 4, square = width * width;
+  draw plan[2 * num_blocks];
+  const REAL *before = h_0;
   NAME(make_maps)(num_layers * num_blocks, width, weights, betas, 0, maps);
-  const int64_t size = num_rows / num_blocks * width;
-  draw draws[num_blocks], *wanted = states == NULL ? NULL : draws;
-  for (int64_t block = 0; block < num_blocks; block++) draws[block] = (draw){states + 4 * block, words, (size + 3) / 4};
-  for (int64_t i = 0; i < num_rows * width; i++) y[i] = h_0[i];
-  if (wanted != NULL && num_blocks == 1) draw_words(wanted);
-  if (wanted != NULL) NAME(drop_blocks)(size, num_blocks, y, wanted, threshold, num_threads);
+  if (states != NULL) NAME(plan_draws)(num_blocks, words_per_block, states, words, plan);
+  if (states != NULL || stride != 0) {
+    REAL *first = stride == 0 ? y + size : y;
+    NAME(drop_first)(num_rows, num_blocks, width, h_0, states == NULL ? NULL : plan, threshold, first, room, num_threads);
+    before = first;
+  }
   for (int64_t layer = 0; layer < num_layers; layer++) {
-    const REAL *plus = shares[layer] != 0 ? h_0 : NULL;
-    const double *own = mu + layer * most_hops * num_blocks;
-    const REAL *before = y + layer * stride;
-    REAL *sum = s + layer * stride, *after = y + (layer + 1) * stride;
-    /* The words of one block can be drawn meanwhile; those of several follow one another in the same memory. */
-    NAME(mix_and_draw)(num_rows, num_blocks, width, starts, columns, values, before, num_hops[layer], own, plus,
-                       shares[layer], sum, spare, num_blocks == 1 ? wanted : NULL, num_threads);
-    NAME(map_blocks)(num_rows, num_blocks, width, sum, maps + layer * num_blocks * width * width, after, num_threads);
-    NAME(drop_blocks)(size, num_blocks, after, wanted, threshold, num_threads);
+    const int is_last = layer == num_layers - 1;
+    const draw *own = plan + (layer + 1) % 2 * num_blocks, *next = plan + layer % 2 * num_blocks;
+    REAL *after = is_last ? last : stride == 0 ? y + layer % 2 * size : y + (layer + 1) * stride;
+    const NAME(activation) then = {
+        .maps = maps + layer * num_blocks * square,
+        .words = states == NULL ? NULL : (const uint16_t *)own->words,
+        .words_per_block = 4 * words_per_block,
+        .threshold = threshold,
+        .is_kept = stride != 0,
+        .scale = is_last ? (REAL)scale : 1,
+        .after = after,
+        .room = room,
+    };
+    NAME(mix_and_draw)(num_rows, num_blocks, width, starts, columns, values, before, num_hops[layer],
+                       mu + layer * most_hops * num_blocks, shares[layer] != 0 ? h_0 : NULL, shares[layer],
+                       s + layer * stride, spare, states == NULL || is_last ? NULL : next, &then, num_threads);
+    before = after;
   }
 }
 
-/* The gradients of all layers. `grad` is that of y[num_layers], 0 where that is not positive, and at the end that of
-   y[0]. `transposed` has room for the maps; `outers` gets the gradient of each weight, `inner` the inner products, laid
-   out as mu; the gradient of h_0 is added to `shared`. `back` and `spare` are written over. */
+/* The gradients of all layers. `given` is that of the `last` output, `y` and `s` are those that `stack` kept. `grad`
+   gets the gradient of h_0; `outers` that of each weight, `inner` the inner products, laid out as mu. `transposed` has
+   room for the maps; `shared`, `back` and `spare` are written over. */
 void NAME(stack_back)(int64_t num_layers, int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts,
                       const int32_t *columns, const REAL *values, const double *shares, const int64_t *num_hops,
                       int64_t most_hops, const double *mu, const REAL *const *weights, const double *betas,
-                      REAL *transposed, const REAL *y, const REAL *s, int64_t stride, REAL *grad, REAL *shared, REAL *outers, double *inner, REAL *back, REAL *spare,
-                      REAL *partial, int64_t num_segments, double *pairs, double *parts, int num_threads) {
-  const int64_t rows = num_rows / num_blocks, square = width * width;
+                      REAL *transposed, const REAL *y, const REAL *s, int64_t stride, const REAL *last, double scale,
+                      const REAL *given, REAL *grad, REAL *shared, REAL *outers, double *inner, REAL *back,
+                      REAL *spare, REAL *partial, int64_t num_segments, double *pairs, double *parts, REAL *room,
+                      int num_threads) {
+  const int64_t rows = num_rows / num_blocks, square = width * width, row_bytes = width * (int64_t)sizeof(REAL);
+  const int is_streamed = IS_STREAMED(back, num_rows * row_bytes, row_bytes);
+  int begins = 1;
   NAME(make_maps)(num_layers * num_blocks, width, weights, betas, 1, transposed);
+  NAME(mask)(num_rows * width, given, last, scale, grad, num_threads);
   for (int64_t layer = num_layers - 1; layer >= 0; layer--) {
-    const double *own = mu + layer * most_hops * num_blocks;
     const REAL *sum = s + layer * stride;
-    for (int64_t block = 0; block < num_blocks; block++)
-      NAME(outer)(rows, width, sum + block * rows * width, grad + block * rows * width,
-                  outers + (layer * num_blocks + block) * square, partial, num_segments, num_threads);
-    NAME(map_blocks)(num_rows, num_blocks, width, grad, transposed + layer * num_blocks * square, back, num_threads);
-    NAME(mix_back)(num_rows, num_blocks, width, starts, columns, values, back, y + layer * stride, num_hops[layer],
-                   own, grad, spare, shares[layer] != 0 ? shared : NULL, shares[layer], 1,
-                   inner + layer * most_hops * num_blocks, pairs, parts, num_threads);
+    for (int64_t block = 0; block < num_blocks; block++) {
+      const int64_t at = block * rows * width, number = layer * num_blocks + block;
+      NAME(outer_and_map)(rows, width, sum + at, grad + at, outers + number * square, partial, num_segments,
+                          transposed + number * square, back + at, is_streamed, room, num_threads);
+    }
+    const int has_begun = !begins || shares[layer] != 0;
+    NAME(mix_back_between)(num_rows, num_blocks, width, starts, columns, values, back, y + layer * stride,
+                           num_hops[layer], mu + layer * most_hops * num_blocks, grad, spare, shared, shares[layer], 1,
+                           begins, layer == 0 && has_begun, inner + layer * most_hops * num_blocks, pairs, parts,
+                           num_threads);
+    begins = !has_begun;
   }
   for (int64_t number = 0; number < num_layers * num_blocks; number++)
     for (int64_t i = 0; i < square; i++) outers[number * square + i] *= (REAL)betas[number];
