@@ -1,7 +1,7 @@
 /* Included once for each type of number: products with a sparse matrix, what is added to them and measured of them. */
 
 /* A sparse matrix times `x`. Without `starts` there is no matrix, and `x` is the product already. Up to the entry
-   `last_ahead` the row of `x` that is needed AHEAD entries later is asked for. */
+   `last_ahead` the rows of `x` that are needed FAR and NEAR entries later are asked for. */
 typedef struct {
   const int32_t *starts, *columns;
   const REAL *values, *x;
@@ -11,7 +11,7 @@ typedef struct {
 INLINE NAME(product) NAME(product_of)(int64_t num_rows, int64_t width, const int32_t *starts, const int32_t *columns,
                                       const REAL *values, const REAL *x) {
   const int is_large = starts != NULL && num_rows * width * (int64_t)sizeof(REAL) > CACHE_BYTES;
-  return (NAME(product)){starts, columns, values, x, width, is_large ? starts[num_rows] - AHEAD : 0};
+  return (NAME(product)){starts, columns, values, x, width, is_large ? starts[num_rows] - FAR : 0};
 }
 
 /* `count` vectors of a row of the product. */
@@ -25,8 +25,10 @@ INLINE void NAME(gather)(const NAME(product) *a, int64_t row, int64_t column, in
     const REAL value = a->values[p];
     const REAL *from = a->x + (int64_t)a->columns[p] * a->width + column;
     if (p < a->last_ahead) {
-      const char *later = (const char *)(a->x + (int64_t)a->columns[p + AHEAD] * a->width + column);
-      for (int byte = 0; byte < count * VECTOR_BYTES; byte += 64) __builtin_prefetch(later + byte);
+      const char *far = (const char *)(a->x + (int64_t)a->columns[p + FAR] * a->width + column);
+      const char *near = (const char *)(a->x + (int64_t)a->columns[p + NEAR] * a->width + column);
+      for (int byte = 0; byte < count * VECTOR_BYTES; byte += 64) __builtin_prefetch(far + byte, 0, 2);
+      for (int byte = 0; byte < count * VECTOR_BYTES; byte += 64) __builtin_prefetch(near + byte, 0, 3);
     }
     for (int v = 0; v < count; v++) sum[v] += value * GET(from + v * LANES);
   }

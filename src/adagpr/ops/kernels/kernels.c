@@ -25,8 +25,10 @@
 #define OUTER_ROWS 4
 
 #define ROWS_PER_CHUNK 128
-/* Rows of a matrix that does not fit into a core's own cache are asked for so many entries before they are needed. */
-#define AHEAD 16
+/* Rows of a matrix that does not fit into a core's own cache are asked for twice, so many entries before they are needed:
+   into the second level first, which can wait for more of them at a time than the first. */
+#define FAR 64
+#define NEAR 12
 #define CACHE_BYTES (1 << 20)
 /* What is written into a matrix of so many bytes goes past the caches, which would read it first and not keep it. */
 #define STREAM_BYTES (1 << 26)
