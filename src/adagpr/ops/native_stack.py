@@ -31,7 +31,7 @@ class NativeStack(torch.autograd.Function):
         num_rows, width = h_0.shape
         (depth, num_blocks), (mu, num_hops) = coeffs.shape[:2], layers.weights_of(coeffs)
         betas = np.repeat(np.array(layers.betas, dtype=np.float64), num_blocks)
-        ys = matrix((depth if keep else 2) * num_rows, width, h_0.dtype)
+        ys = matrix((depth if keep else 1) * num_rows, width, h_0.dtype)
         sums = matrix((depth if keep else 1) * num_rows, width, h_0.dtype)
         last, spare = matrix_like(h_0), matrix_like(h_0) if num_hops.max() > 2 else None
         states = states_of(layers.generators) if layers.rate > 0 else None

@@ -1,17 +1,18 @@
 /* Included once for each type of number: products with a sparse matrix, what is added to them and measured of them. */
 
-/* A sparse matrix times `x`. Without `starts` there is no matrix, and `x` is the product already. Up to the entry
-   `last_ahead` the rows of `x` that are needed FAR and NEAR entries later are asked for. */
+/* A sparse matrix times `x`. Without `starts` there is no matrix, and `x` is the product already. Up to the
+   entries `last_near` and `last_far` the rows of `x` that are needed NEAR and FAR entries later are asked for. */
 typedef struct {
   const int32_t *starts, *columns;
   const REAL *values, *x;
-  int64_t width, last_ahead;
+  int64_t width, last_near, last_far;
 } NAME(product);
 
 INLINE NAME(product) NAME(product_of)(int64_t num_rows, int64_t width, const int32_t *starts, const int32_t *columns,
                                       const REAL *values, const REAL *x) {
-  const int is_large = starts != NULL && num_rows * width * (int64_t)sizeof(REAL) > CACHE_BYTES;
-  return (NAME(product)){starts, columns, values, x, width, is_large ? starts[num_rows] - FAR : 0};
+  const int64_t bytes = num_rows * width * (int64_t)sizeof(REAL), num_entries = starts == NULL ? 0 : starts[num_rows];
+  const int64_t last_near = bytes > CACHE_BYTES ? num_entries - NEAR : 0;
+  return (NAME(product)){starts, columns, values, x, width, last_near, bytes > FAR_BYTES ? num_entries - FAR : 0};
 }
 
 /* `count` vectors of a row of the product. */
@@ -24,10 +25,12 @@ INLINE void NAME(gather)(const NAME(product) *a, int64_t row, int64_t column, in
   for (int64_t p = a->starts[row]; p < a->starts[row + 1]; p++) {
     const REAL value = a->values[p];
     const REAL *from = a->x + (int64_t)a->columns[p] * a->width + column;
-    if (p < a->last_ahead) {
+    if (p < a->last_far) {
       const char *far = (const char *)(a->x + (int64_t)a->columns[p + FAR] * a->width + column);
-      const char *near = (const char *)(a->x + (int64_t)a->columns[p + NEAR] * a->width + column);
       for (int byte = 0; byte < count * VECTOR_BYTES; byte += 64) __builtin_prefetch(far + byte, 0, 2);
+    }
+    if (p < a->last_near) {
+      const char *near = (const char *)(a->x + (int64_t)a->columns[p + NEAR] * a->width + column);
       for (int byte = 0; byte < count * VECTOR_BYTES; byte += 64) __builtin_prefetch(near + byte, 0, 3);
     }
     for (int v = 0; v < count; v++) sum[v] += value * GET(from + v * LANES);
@@ -96,7 +99,7 @@ INLINE void NAME(forward_rows)(const NAME(forward) *task, int64_t first, int64_t
 void NAME(hop)(int64_t num_rows, int64_t width, const REAL *x, double factor, const REAL *h, double own,
                const REAL *plus, double share, REAL *out, int num_threads) {
   const int64_t chunks = chunks_of(num_rows);
-  const NAME(forward) task = {{NULL, NULL, NULL, x, width, 0}, h, plus, out, (REAL)factor, (REAL)own, (REAL)share, 0};
+  const NAME(forward) task = {{NULL, NULL, NULL, x, width, 0, 0}, h, plus, out, (REAL)factor, (REAL)own, (REAL)share, 0};
 #pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads) if (num_threads > 1)
   for (int64_t chunk = 0; chunk < chunks; chunk++)
     NAME(forward_rows)(&task, chunk * ROWS_PER_CHUNK, end_of(chunk, num_rows));
@@ -146,7 +149,7 @@ INLINE void NAME(mix_and_draw)(int64_t num_rows, int64_t num_blocks, int64_t wid
     if (last[block] > furthest) furthest = last[block];
   }
   const NAME(product) from_h = NAME(product_of)(num_rows, width, starts, columns, values, h);
-  NAME(product) none = {NULL, NULL, NULL, h, width, 0}, from_before = from_h;
+  NAME(product) none = {NULL, NULL, NULL, h, width, 0, 0}, from_before = from_h;
   for (int64_t k = furthest - 1; k >= 0; k--) {
     REAL *to = k % 2 == 0 ? out : spare;
     const int64_t row_bytes = width * (int64_t)sizeof(REAL);

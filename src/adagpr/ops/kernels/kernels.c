@@ -25,10 +25,12 @@
 #define OUTER_ROWS 4
 
 #define ROWS_PER_CHUNK 128
-/* Rows of a matrix that does not fit into a core's own cache are asked for twice, so many entries before they are needed:
-   into the second level first, which can wait for more of them at a time than the first. */
+/* Rows of a matrix that does not fit into a core's own cache are asked for so many entries before they are needed. Those
+   of one that fits into no cache are asked for earlier still, into the second level, which can wait for more of them at
+   a time than the first. */
+#define NEAR 16
 #define FAR 64
-#define NEAR 12
+#define FAR_BYTES (1 << 24)
 #define CACHE_BYTES (1 << 20)
 /* What is written into a matrix of so many bytes goes past the caches, which would read it first and not keep it. */
 #define STREAM_BYTES (1 << 26)

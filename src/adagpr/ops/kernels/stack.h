@@ -52,8 +52,8 @@ INLINE void NAME(drop_first)(int64_t num_rows, int64_t num_blocks, int64_t width
 }
 
 /* The layers from y[0] = drop(h_0) to `last`, the output of the last one, which is multiplied by `scale`. With the size
-   of a matrix as `stride` every y before it and every s are kept; with 0 none is: y then has room for two matrices, and
-   s for one. `words` has room for two layers' words. */
+   of a matrix as `stride` every y before it and every s are kept; with 0 none is: y and s then have room for one matrix
+   each. `words` has room for two layers' words. */
 void NAME(stack)(int64_t num_layers, int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts,
                  const int32_t *columns, const REAL *values, const REAL *h_0, const double *shares,
                  const int64_t *num_hops, int64_t most_hops, const double *mu, const REAL *const *weights,
@@ -65,14 +65,16 @@ void NAME(stack)(int64_t num_layers, int64_t num_rows, int64_t num_blocks, int64
   NAME(make_maps)(num_layers * num_blocks, width, weights, betas, 0, maps);
   if (states != NULL) NAME(plan_draws)(num_blocks, words_per_block, states, words, plan);
   if (states != NULL || stride != 0) {
-    REAL *first = stride == 0 ? y + size : y;
+    REAL *first = stride == 0 && num_layers % 2 == 0 ? last : y;
     NAME(drop_first)(num_rows, num_blocks, width, h_0, states == NULL ? NULL : plan, threshold, first, room, num_threads);
     before = first;
   }
   for (int64_t layer = 0; layer < num_layers; layer++) {
     const int is_last = layer == num_layers - 1;
     const draw *own = plan + (layer + 1) % 2 * num_blocks, *next = plan + layer % 2 * num_blocks;
-    REAL *after = is_last ? last : stride == 0 ? y + layer % 2 * size : y + (layer + 1) * stride;
+    /* What is not kept is written into y and `last` in turn. */
+    REAL *after = (num_layers - 1 - layer) % 2 == 0 ? last : y;
+    if (stride != 0 && !is_last) after = y + (layer + 1) * stride;
     const NAME(activation) then = {
         .maps = maps + layer * num_blocks * square,
         .words = states == NULL ? NULL : (const uint16_t *)own->words,
