@@ -140,8 +140,8 @@ def _gcnii(num_layers: int) -> Case:
 
 
 def _nodes(kind: str, num_nodes: int) -> Case:
-    """Rivals take part as long as all fit into memory together."""
-    fits = {"dense-powers": 3_000, "gather-scatter": 100_000, "pyg-edge-index": 300_000}
+    """Rivals take part as long as all fit into memory together and an epoch takes less than a minute."""
+    fits = {"dense-powers": 3_000, "gather-scatter": 100_000, "pyg-edge-index": 300_000, "pyg-csr": 300_000}
     ways = tuple(way for way in ALL_WAYS if num_nodes <= fits.get(way, 1_000_000))
     return Case(f"nodes-{kind}-{num_nodes}", f"{kind}:{num_nodes}", 4, 64, 4, ways, rounds=12, budget=20.0)
 
