@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -9,7 +12,7 @@ import torch
 from torch import Tensor
 
 from adagpr import seeding
-from adagpr.ops import SparseFeatures, drop_features, dropout, features, first_maps, last_map, linear, native
+from adagpr.ops import Features, SparseFeatures, drop_features, dropout, features, first_maps, last_map, linear, native
 from adagpr.ops.dropout import keep_mask
 
 NUM_NODES, NUM_FEATURES, WIDTH = 40, 30, 16
@@ -35,7 +38,9 @@ def networks(count: int, dtype: torch.dtype = torch.float32) -> tuple[list[Tenso
 @pytest.mark.parametrize("make", [sparse_features, dense_features])
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("rate", [0.0, 0.6])
-def test_first_maps_are_dropout_map_and_relu_of_each_network_to_the_bit(make, count, rate):
+def test_first_maps_are_dropout_map_and_relu_of_each_network_to_the_bit(
+    make: Callable[[], Features], count: int, rate: float
+) -> None:
     x, outcomes = make(), []
     for together in (True, False):
         weights, biases = networks(count)
@@ -47,14 +52,16 @@ def test_first_maps_are_dropout_map_and_relu_of_each_network_to_the_bit(make, co
             h = torch.cat([linear(drop_features(x, rate, own), *maps).relu() for own, *maps in triples])
         (h * h.detach().cos()).sum().backward()
         drawn = [stream.bit_generator.random_raw() for stream in streams]
-        outcomes.append((drawn, [h.detach(), *(item.grad for item in (*weights, *biases))]))
+        gradients = [item.grad for item in (*weights, *biases) if item.grad is not None]
+        outcomes.append((drawn, [h.detach(), *gradients]))
     (drawn, ours), (words, theirs) = outcomes
     assert drawn == words
+    assert len(ours) == 1 + 2 * count
     assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
 
 
 @pytest.mark.parametrize("make", [sparse_features, dense_features])
-def test_gradients_of_the_first_map(make):
+def test_gradients_of_the_first_map(make: Callable[[torch.dtype], Features]) -> None:
     x = make(torch.float64)
 
     def run(*parameters: Tensor) -> Tensor:
@@ -65,7 +72,7 @@ def test_gradients_of_the_first_map(make):
     assert torch.autograd.gradcheck(run, (*weights, *biases))
 
 
-def test_features_that_are_not_constant_get_their_gradient():
+def test_features_that_are_not_constant_get_their_gradient() -> None:
     x = dense_features(torch.float64).requires_grad_()
     weights, biases = networks(1, torch.float64)
 
@@ -77,7 +84,7 @@ def test_features_that_are_not_constant_get_their_gradient():
 
 @pytest.mark.parametrize("num_rows", [1, 7, 9000])
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_dropout_of_what_needs_no_gradient_is_the_mask_times_its_scale(num_rows, num_threads):
+def test_dropout_of_what_needs_no_gradient_is_the_mask_times_its_scale(num_rows: int, num_threads: int) -> None:
     x = torch.randn(num_rows, 33)
     mask, scale = keep_mask((num_rows, 33), 0.3, seeding.stream(5, "dropout"))
     before = torch.get_num_threads()
@@ -90,7 +97,7 @@ def test_dropout_of_what_needs_no_gradient_is_the_mask_times_its_scale(num_rows,
     assert torch.equal(dropout(x.requires_grad_(), 0.3, seeding.stream(5, "dropout")), ours)
 
 
-def test_the_last_map_is_the_linear_map_of_the_rows_to_the_bit():
+def test_the_last_map_is_the_linear_map_of_the_rows_to_the_bit() -> None:
     generator = torch.Generator().manual_seed(2)
     rows = torch.randperm(NUM_NODES, generator=generator)[:25]
     outcomes = []
@@ -104,17 +111,17 @@ def test_the_last_map_is_the_linear_map_of_the_rows_to_the_bit():
     assert all(torch.equal(one, other) for one, other in zip(*outcomes, strict=True))
 
 
-def test_gradients_of_the_last_map():
+def test_gradients_of_the_last_map() -> None:
     h, weight, bias = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((9, 4), (3, 4), (3,)))
     rows = torch.tensor([5, 0, 8])
     assert torch.autograd.gradcheck(lambda *leaves: last_map(leaves[0], rows, *leaves[1:]), (h, weight, bias))
 
 
-def test_while_somebody_watches_every_product_of_the_first_maps_is_seen():
+def test_while_somebody_watches_every_product_of_the_first_maps_is_seen() -> None:
     seen: list[str] = []
     weights, biases = networks(2)
 
-    def around(name, arguments, run):
+    def around(name: str, arguments: tuple[Any, ...], run: Callable[[], None]) -> None:
         seen.append(name)
         run()
 
