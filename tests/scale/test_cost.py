@@ -139,7 +139,7 @@ def test_elements_are_those_that_other_operations_read_and_write(recompute: bool
 
     def around(name: str, arguments: tuple[Any, ...], run: Callable[[], None]) -> None:
         nonlocal activated
-        activated += 2 * arguments[0] if name == "relu_drop" else 0
+        activated += 2 * arguments[0] if name in ("drop", "relu_drop") else 0
         run()
 
     with Touched() as touched, native.watched(around):
@@ -199,9 +199,10 @@ def test_working_matrices_are_those_that_are_used_again(
     with reused():
         _ = [step() for step in steps_of(state, inputs).values()]
         pool = sum(item.nbytes() for item in scratch._kept or [])
-    found, dropped = cost.memory(shape), 4 * graph.num_nodes * graph.num_features
-    # The first hidden matrix and the gradient of one are torch's.
-    assert pool == found["kept"] + found["working"] - dropped - 2 * shape.matrix
+    found, selected = cost.memory(shape), 4 * len(inputs.train) * shape.channels
+    # The pool also has the rows that the loss is made of and their gradient, and keeps one matrix from step to step; they
+    # are small beside what a process needs that no formula has.
+    assert pool == found["kept"] + found["working"] + shape.matrix + 2 * selected
 
 
 def test_a_large_graph_takes_the_bytes_of_its_reordered_nodes(monkeypatch: pytest.MonkeyPatch) -> None:

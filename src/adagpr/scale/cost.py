@@ -4,7 +4,7 @@ All counts are those of the code: of an epoch of AdaGPR or GCNII, one training s
 in float32. With :math:`n` nodes, :math:`e` entries of the operator, :math:`f` features, :math:`c` channels, :math:`y`
 classes, :math:`l` layers and :math:`p` products, that is hops beyond hop 0 over all layers, an epoch has
 
-.. math:: 3 e c p, \qquad n (4 l c^2 + 3 f c + c y), \qquad n (c (4 l + 33) + 4 f + 3 y)
+.. math:: 3 e c p, \qquad n (4 l c^2 + 3 f c + c y), \qquad n (c (4 l + 35) + 2 f + 3 y)
 
 multiplications of sparse products, multiplications of dense ones, and elements of matrices that are read or written by
 all else. What a kernel adds to a sparse product in the same pass is part of it; the last map of a step is of the
@@ -145,11 +145,11 @@ def operations(shape: Shape) -> Operations:
     values = shape.num_values or 0
     again, half = int(shape.recompute), int(shape.kept_size < _FLOAT)
     # Passes over hidden matrices: two a layer in the forward pass and in the evaluation, for ReLU and dropout.
-    passes = 4 * depth + 33 + half * 4 * shape.num_kept
+    passes = 4 * depth + 35 + half * 4 * shape.num_kept
     return Operations(
         sparse=(3 + again) * shape.num_stored * c * hops + 3 * values * c,
         dense=n * (4 * depth * c * c + 3 * width * c) + (n + 3 * shape.num_train) * c * shape.num_classes,
-        elements=n * (c * passes + 4 * width + 3 * shape.num_classes) + 4 * values,
+        elements=n * (c * passes + 2 * width + 3 * shape.num_classes) + 4 * values,
     )
 
 
