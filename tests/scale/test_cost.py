@@ -200,8 +200,7 @@ def test_working_matrices_are_those_that_are_used_again(
         _ = [step() for step in steps_of(state, inputs).values()]
         pool = sum(item.nbytes() for item in scratch._kept or [])
     found, selected = cost.memory(shape), 4 * len(inputs.train) * shape.channels
-    # The pool also has the rows that the loss is made of and their gradient, and keeps one matrix from step to step; they
-    # are small beside what a process needs that no formula has.
+    # The pool also has the rows that the loss is made of and their gradient, and keeps one matrix from step to step.
     assert pool == found["kept"] + found["working"] + shape.matrix + 2 * selected
 
 
