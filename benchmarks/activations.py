@@ -1,19 +1,16 @@
 """What keeping activations as bfloat16 does to accuracy; repeating it does what is missing.
 
-python benchmarks/activations.py           # runs, and writes results/activations.json
-python benchmarks/activations.py --table   # what is recorded, as Markdown
+python benchmarks/activations.py    # writes results/activations.json, which benchmarks/speed.py makes a table of
 """
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 from adagpr.data import load
 from adagpr.experiments import experiment
-from adagpr.files import read_json, write_json
+from adagpr.files import write_json
 from adagpr.training.several import fit_all
 
 RECORD = Path(__file__).parent.parent / "results" / "activations.json"
@@ -36,23 +33,5 @@ def run() -> None:
             write_json(RECORD, record)
 
 
-def table() -> None:
-    """Prints means, standard deviations and the mean difference of equal runs."""
-    print("| data set | runs | float32 | bfloat16 | difference |")
-    print("| --- | --- | --- | --- | --- |")
-    for name, found in read_json(RECORD).items():
-        exact, rounded = found["float32"], found["bfloat16"]
-        cells = [f"{100 * fmean(values):.2f} +- {100 * stdev(values):.2f}" for values in (exact, rounded)]
-        difference = fmean(100 * (other - one) for one, other in zip(exact, rounded, strict=True))
-        print(f"| {name} | {len(exact)} | {cells[0]} | {cells[1]} | {difference:+.2f} |")
-
-
-def main() -> None:
-    """Reads the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", action="store_true", help="print what is recorded")
-    table() if parser.parse_args().table else run()
-
-
 if __name__ == "__main__":
-    main()
+    run()

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from adagpr.ops import native
 from adagpr.ops.dropout import draw_words, keep_scale, threshold
 from adagpr.ops.propagate import where_positive
-from adagpr.ops.scratch import matrix, matrix_like
+from adagpr.ops.scratch import matrix
 from adagpr.ops.sparse_linear import Features, SparseFeatures, drop_features, linear
 
 __all__ = ["first_maps"]
@@ -67,7 +67,7 @@ class _DenseMap(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        out = matrix_like(x[:1, :1].expand(len(x), len(weight)))
+        out = matrix(len(x), len(weight), x.dtype, x.device)
         torch.addmm(bias, x, weight.t(), out=out)
         ctx.save_for_backward(x, out.relu_())
         return out

@@ -1,4 +1,4 @@
-"""The last map of a network for some of its nodes: ``h[rows] W^T + b``."""
+"""The last map of a network for some of its nodes: ``h[rows] W^T + b``, in memory of the epoch before."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from adagpr.ops.scratch import matrix_like
+from adagpr.ops.scratch import matrix
 
 __all__ = ["last_map"]
 
@@ -16,7 +16,7 @@ __all__ = ["last_map"]
 class _LastMap(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        selected = torch.index_select(h, 0, rows, out=_matrix(len(rows), h))
+        selected = torch.index_select(h, 0, rows, out=matrix(len(rows), h.shape[1], h.dtype, h.device))
         ctx.save_for_backward(selected, rows, weight)
         ctx.num_rows = len(h)
         return torch.addmm(bias, selected, weight.t())
@@ -25,14 +25,10 @@ class _LastMap(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, Tensor, Tensor]:
         selected, rows, weight = ctx.saved_tensors
-        of_selected = torch.mm(grad, weight, out=_matrix(len(rows), selected))
-        of_h = _matrix(ctx.num_rows, selected).zero_().index_copy_(0, rows, of_selected)
+        width, dtype, device = selected.shape[1], selected.dtype, selected.device
+        of_selected = torch.mm(grad, weight, out=matrix(len(rows), width, dtype, device))
+        of_h = matrix(ctx.num_rows, width, dtype, device).zero_().index_copy_(0, rows, of_selected)
         return of_h, None, grad.t().mm(selected), grad.sum(0)
-
-
-def _matrix(num_rows: int, h: Tensor) -> Tensor:
-    """Memory for so many rows of a matrix like ``h``, used again from epoch to epoch."""
-    return matrix_like(h[:1].expand(num_rows, h.shape[1]))
 
 
 def last_map(h: Tensor, rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -57,8 +57,6 @@ _TYPES = {torch.float32: "float", torch.float64: "double"}
 _VECTOR, _WIDEST = 16, 256
 # How the rows are cut whose sums `outer` adds up.
 _MOST_SEGMENTS, _ROWS_PER_SEGMENT = 16, 256
-# As in `kernels.c`.
-_ROWS_PER_CHUNK = 128
 
 _N, _I, _F, _P = ctypes.c_int64, ctypes.c_int, ctypes.c_double, ctypes.c_void_p
 _SHAPE, _MATRIX = [_N, _N, _N], [_P, _P, _P]
@@ -104,6 +102,7 @@ def library() -> ctypes.CDLL | None:
                 function = getattr(found, f"{name}_{kind}")
                 function.argtypes, function.restype = arguments, None
         found.count_chunks.argtypes, found.count_chunks.restype = [_N, _N], _N
+        found.rows_per_chunk.argtypes, found.rows_per_chunk.restype = [], _N
     except (OSError, AttributeError):  # compiled for another system, or from other sources
         return None
     return found
@@ -191,7 +190,8 @@ def count_chunks(num_rows: int, num_blocks: int) -> int:
 
 def room_for_chunks(h: Tensor) -> Tensor:
     """Memory in which every thread can hold two chunks of rows of a matrix like ``h``."""
-    return h.new_empty(2 * _ROWS_PER_CHUNK * torch.get_num_threads(), h.shape[1])
+    num_rows: int = library().rows_per_chunk()  # type: ignore[union-attr]
+    return h.new_empty(2 * num_rows * torch.get_num_threads(), h.shape[1])
 
 
 def num_segments(num_rows: int) -> int:

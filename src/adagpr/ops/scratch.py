@@ -73,9 +73,11 @@ def matrix_like(h: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     return torch.empty(0, dtype=dtype).set_(storage, 0, h.shape, steps)
 
 
-def matrix(num_rows: int, num_columns: int, dtype: torch.dtype = torch.float32) -> Tensor:
+def matrix(
+    num_rows: int, num_columns: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+) -> Tensor:
     """A matrix of any content, as `matrix_like` makes it."""
-    return matrix_like(torch.empty(1, dtype=dtype).expand(num_rows, num_columns))
+    return matrix_like(torch.empty(1, dtype=dtype, device=device).expand(num_rows, num_columns))
 
 
 def _new(size: int) -> torch.UntypedStorage:

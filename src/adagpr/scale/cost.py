@@ -189,6 +189,13 @@ def num_parameters(shape: Shape) -> int:
 
 def memory(shape: Shape) -> dict[str, int]:
     """Bytes at the peak of an epoch in one process with the whole graph, by what they are for."""
+    # Features, labels and positions of a large graph, whose nodes stand in another order than they were given.
+    is_large = shape.num_nodes >= order.LARGE
+    return {**_epoch(shape), "order": _features(shape) + 2 * _LONG * shape.num_nodes if is_large else 0}
+
+
+def _epoch(shape: Shape) -> dict[str, int]:
+    """The same where nodes stand as they were given."""
     more = 2 if shape.kept_size < _FLOAT else int(shape.recompute)
     dropped = _FLOAT * shape.num_nodes * shape.num_features if shape.num_values is None else 8 * shape.num_values
     # Backward: five hidden matrices, more where what was kept is made anew, and the first one. At the end of the run:
@@ -202,8 +209,6 @@ def memory(shape: Shape) -> dict[str, int]:
         "working": max(backward, end),
         # With its gradient, two moments of Adam, and the best epoch's.
         "parameters": 5 * _FLOAT * num_parameters(shape),
-        # Features, labels and positions of a large graph, whose nodes stand in another order than they were given.
-        "order": _features(shape) + 2 * _LONG * shape.num_nodes if shape.num_nodes >= order.LARGE else 0,
     }
 
 
@@ -230,8 +235,7 @@ def shared_memory(shape: Shape, size: int, num_border: float) -> dict[str, int]:
         num_border: Rows that all of them together send for one product.
     """
     own = replace(shape.share(size), is_symmetric=False)
-    found = memory(own)
-    del found["order"]
+    found = _epoch(own)
     rows = round(num_border / size)
     # Its own rows and those elsewhere are two matrices, each with its transpose.
     found["operator"] += 4 * (own.num_nodes + rows + 2)
@@ -253,9 +257,7 @@ def batch_memory(shape: Shape, num_batches: int) -> dict[str, int]:
         num_batches: Batches of an epoch.
     """
     own = shape.share(num_batches)
-    found = memory(own)
-    del found["order"]
-    return {**found, "next batch": reading_memory(own)}
+    return {**_epoch(own), "next batch": reading_memory(own)}
 
 
 def disk_space(shape: Shape, num_halo: float) -> dict[str, int]:

@@ -99,37 +99,33 @@ class Adam:
 
 def step_together(optimizers: Sequence[Adam]) -> None:
     """A step of several trainings of one learning rate and type of number at once."""
-    dtype, gradients, chosen = optimizers[0].dtype, [], []
+    chosen: list[tuple[Adam, dict[int, Tensor]]] = []
     for optimizer in optimizers:
-        found = [parameter.grad for parameter in optimizer.parameters]
-        has_one = [place for place, gradient in enumerate(found) if gradient is not None]
-        optimizer.steps[has_one] += 1
-        chosen.append(has_one)
-        gradients += [(optimizer, place, gradient) for place, gradient in enumerate(found) if gradient is not None]
-    if not gradients:
-        return
+        parameters = enumerate(optimizer.parameters)
+        found = {place: parameter.grad for place, parameter in parameters if parameter.grad is not None}
+        if found:
+            optimizer.steps[[*found]] += 1
+            chosen.append((optimizer, found))
+    dtype = optimizers[0].dtype
     if dtype is None:
-        _step_torch(gradients)
-    else:
-        _step_native(optimizers, chosen, gradients, dtype)
+        _step_torch(chosen)
+    elif chosen:
+        _step_native(chosen, optimizers[0].lr, dtype)
 
 
-def _step_native(
-    optimizers: Sequence[Adam],
-    chosen: Sequence[list[int]],
-    gradients: Sequence[tuple[Adam, int, Tensor]],
-    dtype: torch.dtype,
-) -> None:
-    def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-        return np.concatenate([part.take(own, axis=-1) for part, own in zip(parts, chosen, strict=True)], axis=-1)
+def _step_native(chosen: Sequence[tuple[Adam, dict[int, Tensor]]], lr: float, dtype: torch.dtype) -> None:
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate(
+            [getattr(optimizer, name).take([*found], axis=-1) for optimizer, found in chosen], axis=-1
+        )
 
-    laid_out = [_laid_out(gradient, optimizer, place) for optimizer, place, gradient in gradients]
-    parameters, means, squares, sizes = joined([optimizer.places for optimizer in optimizers])
-    steps, decays = (joined([getattr(item, name) for item in optimizers]) for name in ("steps", "decays"))
+    pairs = [(optimizer, place, gradient) for optimizer, found in chosen for place, gradient in found.items()]
+    gradients = [_laid_out(gradient, optimizer, place) for optimizer, place, gradient in pairs]
+    (parameters, means, squares, sizes), steps, decays = joined("places"), joined("steps"), joined("decays")
     # What a mean is multiplied with, and a square's root: the learning rate and both corrections.
-    rates, roots = optimizers[0].lr / (1 - _BETA_1**steps), 1 / np.sqrt(1 - _BETA_2**steps)
+    rates, roots = lr / (1 - _BETA_1**steps), 1 / np.sqrt(1 - _BETA_2**steps)
     native.call(
-        "adam", dtype, len(sizes), sizes, parameters, native.addresses(laid_out), means, squares, decays, rates, roots,
+        "adam", dtype, len(sizes), sizes, parameters, native.addresses(gradients), means, squares, decays, rates, roots,
         _BETA_1, _BETA_2, _EPSILON,
     )  # fmt: skip
 
@@ -141,11 +137,12 @@ def _laid_out(gradient: Tensor, optimizer: Adam, place: int) -> Tensor:
     return torch.empty_like(optimizer.parameters[place]).copy_(gradient)
 
 
-def _step_torch(gradients: Sequence[tuple[Adam, int, Tensor]]) -> None:
-    with torch.no_grad():
-        for optimizer, place, found in gradients:
+@torch.no_grad()
+def _step_torch(chosen: Sequence[tuple[Adam, dict[int, Tensor]]]) -> None:
+    for optimizer, found in chosen:
+        for place, own in found.items():
             parameter, mean, square = optimizer.parameters[place], optimizer.means[place], optimizer.squares[place]
-            gradient = torch.add(found, parameter, alpha=float(optimizer.decays[place]))
+            gradient = torch.add(own, parameter, alpha=float(optimizer.decays[place]))
             mean.lerp_(gradient, 1 - _BETA_1)
             square.mul_(_BETA_2).addcmul_(gradient, gradient, value=1 - _BETA_2)
             rate = optimizer.lr / (1 - _BETA_1 ** float(optimizer.steps[place]))

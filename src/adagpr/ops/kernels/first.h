@@ -21,7 +21,7 @@ void NAME(first)(int64_t num_rows, int64_t num_blocks, int64_t width, const int3
     for (int64_t row = 0; row < num_rows; row++) {
       REAL *restrict y = to + row * width;
       for (int64_t i = 0; i < width; i++) y[i] += bias[i];
-      for (int64_t i = 0; i < width; i++) y[i] = y[i] <= 0 ? 0 : y[i];
+      NAME(relu_drop_part)(width, y, NULL, 0);
     }
   }
 }

@@ -65,6 +65,9 @@ INLINE int64_t end_of(int64_t chunk, int64_t num_rows) {
   return (chunk + 1) * ROWS_PER_CHUNK < num_rows ? (chunk + 1) * ROWS_PER_CHUNK : num_rows;
 }
 
+/* For callers that give room for chunks: how many rows one has. */
+int64_t rows_per_chunk(void) { return ROWS_PER_CHUNK; }
+
 /* For callers that keep one number a chunk: how many there are. */
 int64_t count_chunks(int64_t num_rows, int64_t num_blocks) { return num_blocks * chunks_of(num_rows / num_blocks); }
 
