@@ -11,6 +11,8 @@ from adagpr.experiments.catalogue import _read
 from adagpr.nn import build
 
 ROWS = list(catalogue().values())
+TOP = 'table = 2\nmethod = "GCN"\nsettings = "usual"\nsettings_from = ""\n'
+DATA = '[data]\nname = "cora"\nsplit = "public"\n'
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
@@ -54,13 +56,14 @@ def test_printed_layers_of_jknet_count_the_last_map() -> None:
 def test_a_depth_may_have_options_of_its_own() -> None:
     cells = {cell.layers: cell.options["dropout"] for cell in experiment("table2_incepgcn-drop_cora").cells()}
     assert cells == {4: 0.5, 8: 0.3, 16: 0.3, 32: 0.3, 64: 0.3}
+    whose = {cell.layers: cell.settings for cell in experiment("table2_incepgcn-drop_cora").cells()}
+    assert whose == {4: "chosen", 8: "released", 16: "released", 32: "released", 64: "released"}
 
 
 @pytest.mark.parametrize(("end", "wrong"), [("[at.4]\ndropout = 0.1\n", "depth"), ("[at.2]\ndropuot = 0.1\n", "key")])
 def test_options_of_a_depth_are_checked(tmp_path: Path, end: str, wrong: str) -> None:
-    text = 'table = 2\nmethod = "GCN"\nsettings_from = ""\n[data]\nname = "cora"\nsplit = "public"\n'
     path = tmp_path / "row.toml"
-    path.write_text(text + f'[model]\nname = "gcn"\n[training]\n[published]\n"2" = 80.0\n{end}')
+    path.write_text(f'{TOP}{DATA}[model]\nname = "gcn"\n[training]\n[published]\n"2" = 80.0\n{end}')
     with pytest.raises(InputError, match=f"Unknown {wrong}"):
         _read(path)
 
@@ -68,8 +71,9 @@ def test_options_of_a_depth_are_checked(tmp_path: Path, end: str, wrong: str) ->
 def test_unknown_rows_and_keys_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Unknown experiment 'table2_gcn_coar'"):
         experiment("table2_gcn_coar")
-    text = 'table = 2\nmethod = "GCN"\nsettings_from = ""\nextra = 1\n[data]\nname = "cora"\nsplit = "public"\n'
-    (tmp_path / "row.toml").write_text(text + '[model]\nname = "gcn"\n[training]\n[published]\n"2" = 80.0\n')
+    (tmp_path / "row.toml").write_text(
+        f'{TOP}extra = 1\n{DATA}[model]\nname = "gcn"\n[training]\n[published]\n"2" = 80.0\n'
+    )
     with pytest.raises(InputError, match=r"Unknown key of row.toml 'extra'"):
         _read(tmp_path / "row.toml")
 

@@ -28,6 +28,7 @@ def task(name: str = "tiny", seeds: tuple[int, ...] = (0,), **training: Any) -> 
         name=name,
         table=3,
         method="AdaGPR",
+        settings="usual",
         settings_from="here",
         data={"name": "digits", "split": "labelled-5"},  # type: ignore[arg-type]
         model={"name": "adagpr", "hidden_channels": 4, "num_coeffs": 2},
@@ -168,6 +169,7 @@ def record(published: float | str = 80.0, accuracies: tuple[float, ...] = (0.79,
         "test_acc_std": 1.0,
         "num_runs": len(accuracies),
         "published": published,
+        "settings": "released",
         "settings_from": "there",
         "runs": [{"test_acc": value} for value in accuracies],
     }
@@ -178,7 +180,7 @@ def test_rows_have_the_interval_and_the_difference() -> None:
     assert row.interval == (77.52, 82.48)
     assert (row.difference, row.verdict) == (0.0, "inside")
     assert to_markdown([row]).splitlines()[2] == (
-        "| 2 | cora | GCN_& | 2 | 80.00 ± 1.00 | 77.52 to 82.48 | 3 | 80.0 | +0.00 | inside |"
+        "| 2 | cora | GCN_& | 2 | 80.00 ± 1.00 | 77.52 to 82.48 | 3 | 80.0 | +0.00 | inside | released |"
     )
     assert r"GCN\_\& & 2 & 80.00 $\pm$ 1.00" in to_latex([row])
     assert to_csv([row]).splitlines()[1].startswith("2,cora,GCN_&,2,80.0,1.0,77.52 82.48,3,80.0,0.0,inside")
@@ -237,7 +239,7 @@ def test_coefficients_and_ablation_are_written_from_records(folders: Folders, tm
     made.save(tmp_path)
     assert made.plain[0]["published"] == [[1.0, 0.0], [0.5, 0.5]]
     assert (tmp_path / "coefficients.md").read_text() == made.text
-    cells = [Cell(layers=layers, published="unprinted", options={}) for layers in (2, 4)]
+    cells = [Cell(layers=layers, published="unprinted", settings="usual", options={}) for layers in (2, 4)]
     for cell in cells:
         write_json(
             folders.records / f"tiny-{cell.layers}.json", {**record("unprinted"), "layers": cell.layers, "options": {}}

@@ -4,6 +4,7 @@ One TOML file is one row of a table for one data set::
 
     table = 2
     method = "GCN(Drop)"
+    settings = "released"         # whose they are: one of `Settings`
     settings_from = "where the settings were read, or that none were released"
     notes = ["what a reader must know"]
     layers_offset = 0             # num_layers is the printed number of layers plus this
@@ -15,7 +16,8 @@ One TOML file is one row of a table for one data set::
     "2" = 82.8                    # or "OOM", or "unprinted": run for a figure or a claim that prints no number
     [coefficients]                # what the paper prints of the learned coefficients, by layers
     "2" = [[1, 0], [0.8, 0.2]]
-    [at.2]                        # options of one printed depth, before those of the whole row
+    [at.2]                        # options of one printed depth, before those of the whole row, and whose they are
+    settings = "chosen"
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ from adagpr.training import TrainingConfig
 __all__ = ["Cell", "Experiment", "catalogue", "experiment"]
 
 Published = float | Literal["OOM", "unprinted"]
+# By the paper, by the method's authors, by validation here, or what the method is usually run with.
+Settings = Literal["printed", "released", "chosen", "usual"]
 _FOLDER = Path(__file__).parent / "catalogue"
 
 
@@ -51,6 +55,7 @@ class Cell(BaseModel):
     Attributes:
         layers: The depth as printed, none where the table prints none.
         published: Accuracy in percent, ``"OOM"``, or ``"unprinted"``.
+        settings: Whose the options are.
         options: What `adagpr.fit` takes, depth included.
     """
 
@@ -58,6 +63,7 @@ class Cell(BaseModel):
 
     layers: int | None
     published: Published
+    settings: Settings
     options: dict[str, Any]
 
 
@@ -69,6 +75,7 @@ class Experiment(BaseModel):
     name: str
     table: int | Literal["ablation", "hop0"]
     method: str
+    settings: Settings
     settings_from: str
     notes: list[str] = Field(default_factory=list)
     layers_offset: int = 0
@@ -86,8 +93,10 @@ class Experiment(BaseModel):
         for printed, value in self.published.items():
             depth = {} if printed == "any" else {"num_layers": int(printed) + self.layers_offset}
             layers = None if printed == "any" else int(printed)
-            options = {**own, **self.training, **self.at.get(printed, {}), **depth}
-            found.append(Cell(layers=layers, published=value, options=options))
+            here = {"settings": self.settings, **self.at.get(printed, {})}
+            settings = here.pop("settings")
+            options = {**own, **self.training, **here, **depth}
+            found.append(Cell(layers=layers, published=value, settings=settings, options=options))
         return found
 
 
@@ -107,8 +116,8 @@ def experiment(name: str) -> Experiment:
 def _read(path: Path) -> Experiment:
     found = check(path.name, Experiment, {"name": path.stem, **read_toml(path)})
     known = {"name", *model_options(model_class(found.model["name"]).name)}
-    trained = {*TrainingConfig.model_fields}
-    for keys, allowed in ((found.model, known), *((options, known | trained) for options in found.at.values())):
+    at_depth = known | {"settings", *TrainingConfig.model_fields}
+    for keys, allowed in ((found.model, known), *((options, at_depth) for options in found.at.values())):
         for key in keys:
             if key not in allowed:
                 raise InputError(f"{path.name}: {unknown_name('key of the model', key, allowed)}")

@@ -252,6 +252,7 @@ def _record(task: Task, runs: list[dict[str, Any]]) -> dict[str, Any]:
         "num_runs": len(runs),
         "model": str(row.model["name"]),
         "options": cell.options,
+        "settings": cell.settings,
         "settings_from": row.settings_from,
         "runs": runs,
     }

@@ -33,7 +33,8 @@ class Row:
         published: What is printed: percent, ``"OOM"`` or ``"unprinted"``.
         difference: Ours less the printed value, where there is one.
         verdict: See `verdict`.
-        settings_from: Where the settings come from.
+        settings: Whose the settings are; see `adagpr.experiments.catalogue`.
+        settings_from: Where they come from.
     """
 
     table: int | str
@@ -47,6 +48,7 @@ class Row:
     published: float | str
     difference: float | None
     verdict: str
+    settings: str
     settings_from: str
 
     def plain(self) -> dict[str, Any]:
@@ -75,6 +77,7 @@ def _row(record: Mapping[str, Any]) -> Row:
         published,
         None if isinstance(published, str) else round(record["test_acc"] - published, 2),
         verdict(published, low, high, record["num_runs"]),
+        record["settings"],
         record["settings_from"],
     )
 
@@ -102,6 +105,7 @@ HEADINGS = (
     "printed",
     "difference",
     "verdict",
+    "settings",
 )
 
 
@@ -117,6 +121,7 @@ def _cells(row: Row) -> list[str]:
         "" if row.published == "unprinted" else str(row.published),
         "" if row.difference is None else f"{row.difference:+.2f}",
         row.verdict,
+        row.settings,
     ]
 
 
