@@ -65,7 +65,11 @@ def test_there_are_kernels_where_nothing_may_be_left_out() -> None:
 
 @pytest.mark.parametrize(("dtype", "error"), TYPES, ids=str)
 @pytest.mark.parametrize("channels", [16, 48, 64, 5, 7, 144, 272])
-@pytest.mark.parametrize("options", [{}, {"dropout": 0.0}, {"alpha": 0.0}, {"num_coeffs": [1, 2, 6]}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"dropout": 0.0}, {"alpha": 0.0}, {"num_coeffs": [1, 2, 6]}, {"weight_maps": "separate", "num_coeffs": 2}],
+    ids=str,
+)
 def test_a_network_is_that_of_torch(
     channels: int, options: dict[str, Any], dtype: torch.dtype, error: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,21 +82,24 @@ def test_a_network_is_that_of_torch(
         torch.testing.assert_close(one, two, rtol=error, atol=error * float(two.abs().max()))
 
 
+@pytest.mark.parametrize("weight_maps", ["shared", "separate"])
 @pytest.mark.parametrize("watched", [True, False])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_bits_depend_neither_on_threads_nor_on_how_layers_are_called(threads: int, watched: bool) -> None:
+def test_bits_depend_neither_on_threads_nor_on_how_layers_are_called(
+    threads: int, watched: bool, weight_maps: str
+) -> None:
     op = operator(csbm(num_nodes=1000, average_degree=5.0, num_classes=3))
     h_0 = torch.rand(1000, 32, generator=torch.Generator().manual_seed(0))
 
     def layers(net: AdaGPR) -> Tensor:
         return net.trunk(h_0, op)
 
-    expected = outcome(case(32, torch.float32)[0], layers)
+    expected = outcome(case(32, torch.float32, weight_maps=weight_maps)[0], layers)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     around: native.Around = lambda name, arguments, step: step()  # noqa: E731
     with native.watched(around) if watched else nullcontext():
-        found = outcome(case(32, torch.float32)[0], layers)
+        found = outcome(case(32, torch.float32, weight_maps=weight_maps)[0], layers)
     torch.set_num_threads(before)
     assert all(torch.equal(one, two) for one, two in zip(expected, found, strict=True))
 
@@ -133,6 +140,7 @@ def test_maps_are_matrix_products(rows: int, width: int, dtype: torch.dtype, err
     s, z = (torch.randn(rows, width, dtype=dtype, generator=generator) for _ in range(2))
     m = torch.randn(width, width, dtype=dtype, generator=generator)
     torch.testing.assert_close(native.times(s, m, torch.empty_like(s)), s @ m, rtol=error, atol=error * width)
+    torch.testing.assert_close(native.times(s, m, z.clone(), adds=True), z + s @ m, rtol=error, atol=error * width)
     torch.testing.assert_close(native.outer(s, z), s.t() @ z, rtol=error, atol=error * max(rows, width))
 
 

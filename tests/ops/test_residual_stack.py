@@ -13,7 +13,7 @@ from adagpr.data import csbm
 from adagpr.nn import AdaGPR
 from adagpr.nn.replicas import Replicas
 from adagpr.ops import Operator, features, operator, residual_stack
-from adagpr.ops.residual_stack import Layers
+from adagpr.ops.residual_stack import Layers, WeightMaps
 
 GRAPH = csbm(num_nodes=40, average_degree=4.0, num_features=6, num_classes=3, directed=True)
 OPERATOR = operator(GRAPH, dtype=torch.float64)
@@ -52,6 +52,9 @@ def gradients(net: AdaGPR, logits: Tensor) -> list[Tensor]:
         {"num_coeffs": [1, 4, 2], "alpha": [0.1, 0.5, 0.0]},
         {"alpha": 1.0, "theta": 1.5},
         {"num_coeffs": 1},
+        {"weight_maps": "separate", "num_coeffs": [1, 4, 2], "alpha": [0.1, 0.5, 0.0]},
+        {"weight_maps": "separate-scaled", "num_coeffs": 2},
+        {"weight_maps": "separate-scaled", "alpha": 1.0},
     ],
     ids=str,
 )
@@ -64,10 +67,11 @@ def test_the_stack_equals_the_chain_of_its_layers(options: dict[str, Any], train
         torch.testing.assert_close(left, right, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("weight_maps", ["shared", "separate"])
 @pytest.mark.parametrize("recompute", [False, True])
-def test_gradients_pass_gradcheck(recompute: bool) -> None:
-    net = model()
-    layers = Layers(OPERATOR, [0.1, 0.2], [0.5, 0.3], skip_tail=False, recompute=recompute)
+def test_gradients_pass_gradcheck(recompute: bool, weight_maps: WeightMaps) -> None:
+    net = model(weight_maps=weight_maps)
+    layers = Layers(OPERATOR, [0.1, 0.2], [0.5, 0.3], skip_tail=False, recompute=recompute, weight_maps=weight_maps)
     generator = torch.Generator().manual_seed(0)
     h_0 = torch.rand(40, 5, dtype=torch.float64, generator=generator).requires_grad_()
     coeffs = torch.rand(2, 1, 4, dtype=torch.float64, generator=generator).requires_grad_()
@@ -104,7 +108,9 @@ def test_keeping_bfloat16_rounds_gradients_but_neither_result_nor_mask(recompute
     assert not all(torch.equal(left, right) for left, right in pairs)
 
 
-@pytest.mark.parametrize("options", [{}, {"dropout": 0.0}, {"projection": "softmax"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"dropout": 0.0}, {"projection": "softmax"}, {"weight_maps": "separate"}], ids=str
+)
 @pytest.mark.parametrize("training", [True, False])
 def test_replicas_give_what_each_model_gives_alone(options: dict[str, Any], training: bool) -> None:
     alone = [model(seed, **options).train(training) for seed in range(3)]

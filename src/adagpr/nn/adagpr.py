@@ -20,10 +20,20 @@ from torch import Tensor, nn
 
 from adagpr.arguments import Count, Finite, Fraction, Positive, Rate, checked
 from adagpr.errors import InputError
-from adagpr.nn.adagpr_conv import AdaGPRConv, ProjectionName, WeightMaps
+from adagpr.nn.adagpr_conv import AdaGPRConv, ProjectionName
 from adagpr.nn.linear import Linear
 from adagpr.nn.model import Model
-from adagpr.ops import DroppableOperator, Features, Layers, Operator, first_maps, last_map, projection, residual_stack
+from adagpr.ops import (
+    DroppableOperator,
+    Features,
+    Layers,
+    Operator,
+    WeightMaps,
+    first_maps,
+    last_map,
+    projection,
+    residual_stack,
+)
 
 __all__ = ["AdaGPR", "padded_coeffs", "project_all", "side_by_side"]
 
@@ -117,8 +127,8 @@ class AdaGPR(Model):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the layers are those of `residual_stack`: shared weight maps and nothing in between."""
-        return self.pair_norm is None and all(conv.weight_maps == "shared" for conv in self.layers())
+        """Whether the layers are those of `residual_stack`, with nothing in between."""
+        return self.pair_norm is None
 
     def trunk(
         self,
@@ -149,6 +159,7 @@ class AdaGPR(Model):
             generators=[model.generator for model in models],
             recompute=self.recompute,
             kept_as=self.kept_as,
+            weight_maps=depth[0].weight_maps,
         )
         weights = [conv.weight for conv in convs]
         return residual_stack(h_0, coeffs.view(len(depth), len(models), -1), layers, weights)

@@ -24,12 +24,11 @@ from torch import Tensor, nn
 
 from adagpr.arguments import Count, Finite, Fraction, Positive, checked
 from adagpr.errors import InputError
-from adagpr.ops import Operator, edge_operator, gpr_propagate, projection
+from adagpr.ops import Operator, WeightMaps, edge_operator, gpr_propagate, map_shapes, projection
 
-__all__ = ["AdaGPRConv", "ProjectionName", "WeightMaps"]
+__all__ = ["AdaGPRConv", "ProjectionName"]
 
 ProjectionName = Literal["exp-sparsemax", "sparsemax", "entmax-1.5", "softmax", "exp-sum", "sphericalmax", "fixed"]
-WeightMaps = Literal["shared", "separate", "separate-scaled"]
 Flag = Annotated[bool, Field(strict=True)]
 
 
@@ -135,15 +134,11 @@ class AdaGPRConv(nn.Module):
         operator = self._operator(x, edge_index, edge_weight)
         mu = (self.coeffs() if coeffs is None else coeffs) * (1 - self.alpha)
         skip_tail = projection(self.projection).is_sparse
-        if self.weight_maps == "shared":
-            support = gpr_propagate(x, mu, operator, skip_tail, plus=x_0 * self.alpha)
-            return support @ self._map(self.weight, 1 - self.beta, self.beta)
-        # Without scaling the graph's half is G h itself; alpha = 1 has no graph part to undo.
-        scale, scale_0 = (1.0, self.alpha) if self.weight_maps == "separate-scaled" else (1 / (1 - self.alpha), 1.0)
-        upper, lower = self.weight.chunk(2)
-        mapped_0 = x_0 @ self._map(lower, self.alpha * (1 - self.beta), self.beta * scale_0)
-        propagated = gpr_propagate(x, mu, operator, skip_tail)
-        return torch.addmm(mapped_0, propagated, self._map(upper, 1 - self.beta, self.beta * scale))
+        shapes = map_shapes(self.weight_maps, self.alpha, self.beta)
+        maps = [self._map(weight, *shape) for weight, shape in zip(self.weight.chunk(len(shapes)), shapes, strict=True)]
+        if len(maps) == 1:
+            return gpr_propagate(x, mu, operator, skip_tail, plus=x_0 * self.alpha) @ maps[0]
+        return torch.addmm(x_0 @ maps[1], gpr_propagate(x, mu, operator, skip_tail), maps[0])
 
     def _operator(self, x: Tensor, edge_index: Operator | Tensor, edge_weight: Tensor | None) -> Operator:
         if isinstance(edge_index, Operator):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from adagpr.arguments import Count, Fraction, Positive, Rate, checked
 from adagpr.nn.adagpr import AdaGPR
-from adagpr.nn.adagpr_conv import WeightMaps
+from adagpr.ops import WeightMaps
 
 __all__ = ["GCNII"]
 

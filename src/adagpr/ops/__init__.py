@@ -8,7 +8,7 @@ from adagpr.ops.last_map import last_map
 from adagpr.ops.operator import Direction, Operator, operator
 from adagpr.ops.pair_norm import pair_norm
 from adagpr.ops.propagate import gpr_propagate
-from adagpr.ops.residual_stack import Layers, residual_stack
+from adagpr.ops.residual_stack import Layers, WeightMaps, map_shapes, residual_stack
 from adagpr.ops.scratch import reused
 from adagpr.ops.simplex import PROJECTIONS, Projection, projection
 from adagpr.ops.sparse_linear import Features, SparseFeatures, drop_features, features, linear
@@ -22,6 +22,7 @@ __all__ = [
     "Operator",
     "Projection",
     "SparseFeatures",
+    "WeightMaps",
     "drop_features",
     "dropout",
     "edge_operator",
@@ -30,6 +31,7 @@ __all__ = [
     "gpr_propagate",
     "last_map",
     "linear",
+    "map_shapes",
     "operator",
     "pair_norm",
     "projection",

@@ -65,7 +65,7 @@ _ARGUMENTS = {
     "hop_back": [*_SHAPE, *_MATRIX, _P, _P, _P, _P, _P, _P, _P, _P, _F, _I, _P, _P, _I],
     "mix": [*_SHAPE, *_MATRIX, _P, _N, _P, _P, _F, _P, _P, _I],
     "mix_back": [*_SHAPE, *_MATRIX, _P, _P, _N, _P, _P, _P, _P, _F, _I, _P, _P, _P, _I],
-    "map": [_N, _N, _P, _P, _P, _I],
+    "map": [_N, _N, _P, _P, _P, _I, _I],
     "outer": [_N, _N, _P, _P, _P, _P, _N, _I],
     "adam": [_N, *[_P] * 8, _F, _F, _F, _I],
     "relu_drop": [_N, _P, _P, _I, _I],
@@ -73,9 +73,9 @@ _ARGUMENTS = {
     "drop_values": [_N, _P, _P, _I, _F, _P, _P, _P, _I],
     "first": [*_SHAPE, *_MATRIX, _P, _I, _F, _P, _P, _P, _P, _P, _P, _I],
     "first_back": [*_SHAPE, *_MATRIX, _N, _P, _N, _P, _I],
-    "stack": [_N, *_SHAPE, *_MATRIX, _P, _P, _P, _N, _P, _P, _P, _P, _P, _P, _I, _F, _P, _P, _N, _P, _P, _P, _I],
+    "stack": [_N, *_SHAPE, *_MATRIX, _P, _P, _P, _N, _P, _N, _P, _P, _P, _P, _P, _I, _F, _P, _P, _N, _P, _P, _P, _I],
     "stack_back": [
-        *[_N, *_SHAPE, *_MATRIX, _P, _P, _N, _P, _P, _P, _P, _P, _P, _N],
+        *[_N, *_SHAPE, *_MATRIX, _P, _P, _N, _P, _N, _P, _P, _P, _P, _P, _P, _N],
         *[_P, _F, _P, _P, _P, _P, _P, _P, _P, _P, _N, _P, _P, _P, _I],
     ],
 }
@@ -295,9 +295,9 @@ def mix_back(
     return rows
 
 
-def times(s: Tensor, m: Tensor, out: Tensor) -> Tensor:
-    """``s @ m`` for a small square ``m``, written into ``out``."""
-    call("map", out.dtype, *s.shape, s, m, out)
+def times(s: Tensor, m: Tensor, out: Tensor, adds: bool = False) -> Tensor:
+    """``s @ m`` for a small square ``m``, written into ``out``, or added to what is there."""
+    call("map", out.dtype, *s.shape, s, m, out, adds)
     return out
 
 

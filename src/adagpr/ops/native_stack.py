@@ -30,7 +30,6 @@ class NativeStack(torch.autograd.Function):
         """The output of the last layer."""
         num_rows, width = h_0.shape
         (depth, num_blocks), (mu, num_hops) = coeffs.shape[:2], layers.weights_of(coeffs)
-        betas = np.repeat(np.array(layers.betas, dtype=np.float64), num_blocks)
         ys = matrix((depth if keep else 1) * num_rows, width, h_0.dtype)
         sums = matrix((depth if keep else 1) * num_rows, width, h_0.dtype)
         last, spare = matrix_like(h_0), matrix_like(h_0) if num_hops.max() > 2 else None
@@ -40,14 +39,15 @@ class NativeStack(torch.autograd.Function):
         )
         native.call(
             "stack", h_0.dtype, depth, num_rows, num_blocks, width, *native.csr_parts(layers.operator.whole()), h_0,
-            list(layers.alphas), num_hops, mu.shape[1], mu, native.addresses(weights), betas,
-            h_0.new_empty(len(weights), width, width), states, words, threshold(layers.rate), layers.scale, ys, sums,
-            num_rows * width if keep else 0, last, spare, native.room_for_chunks(h_0),
+            layers.shares, num_hops, mu.shape[1], mu, layers.num_maps, native.addresses(weights),
+            layers.shapes(num_blocks), h_0.new_empty(len(weights) * layers.num_maps, width, width), states, words,
+            threshold(layers.rate), layers.scale, ys, sums, num_rows * width if keep else 0, last, spare,
+            native.room_for_chunks(h_0),
         )  # fmt: skip
         if states is not None:
             set_states(layers.generators, states)
         if keep:
-            ctx.save_for_backward(ys, sums, last, *weights)
+            ctx.save_for_backward(h_0, ys, sums, last, *weights)
             ctx.layers, ctx.num_hops, ctx.mu = layers, num_hops, mu
         return last
 
@@ -55,22 +55,22 @@ class NativeStack(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of the first matrix, of the coefficients and of the weights."""
-        ys, sums, last, *weights = ctx.saved_tensors
+        h_0, ys, sums, last, *weights = ctx.saved_tensors
         layers, num_hops, mu = ctx.layers, ctx.num_hops, ctx.mu
         (num_rows, width), (depth, most, num_blocks) = last.shape, mu.shape
-        betas = np.repeat(np.array(layers.betas, dtype=np.float64), num_blocks)
         given, grad, shared, back = grad.contiguous(), matrix_like(last), matrix_like(last), matrix_like(last)
         spare = matrix_like(last) if num_hops.max() > 2 else None
         segments = native.num_segments(num_rows // num_blocks)
-        room, inner = last.new_empty(2 * len(weights) + segments, width, width), np.zeros(mu.shape)
-        outers = room[: len(weights)]
+        num_maps = len(weights) * layers.num_maps
+        room, inner = last.new_empty(2 * num_maps + segments, width, width), np.zeros(mu.shape)
+        outers = room[:num_maps]
         # What is positive in a layer's output was positive and kept: the output is its own mask.
         native.call(
             "stack_back", last.dtype, depth, num_rows, num_blocks, width,
-            *native.csr_parts(layers.operator.whole(transposed=True)), list(layers.alphas), num_hops, most, mu,
-            native.addresses(weights), betas, room[len(weights) :], ys, sums, num_rows * width, last, layers.scale,
-            given, grad, shared, outers, inner, back, spare, room[2 * len(weights) :], segments,
-            np.empty(2 * num_blocks), np.empty(2 * native.count_chunks(num_rows, num_blocks)),
-            native.room_for_chunks(last),
+            *native.csr_parts(layers.operator.whole(transposed=True)), layers.shares, num_hops, most, mu,
+            layers.num_maps, native.addresses(weights), layers.shapes(num_blocks), room[num_maps:], h_0, ys, sums,
+            num_rows * width, last, layers.scale, given, grad, shared, outers, inner, back, spare,
+            room[2 * num_maps :], segments, np.empty(2 * num_blocks),
+            np.empty(2 * native.count_chunks(num_rows, num_blocks)), native.room_for_chunks(last),
         )  # fmt: skip
-        return grad, layers.coeff_gradients(inner, last), None, None, *outers.unbind()
+        return grad, layers.coeff_gradients(inner, last), None, None, *outers.view(len(weights), -1, width).unbind()

@@ -3,7 +3,9 @@ r"""A stack of residual PageRank layers as one differentiable function.
 .. math:: S_l = \alpha_l H_0 + \sum_k \mu_{lk} \tilde A^k Y_l, \qquad
           Y_{l+1} = \mathrm{drop}(\mathrm{relu}(S_l M_l)), \qquad M_l = (1 - \beta_l) I + \beta_l W_l
 
-This is what a chain of `adagpr.nn.AdaGPRConv` with ReLU and dropout computes, and the tests hold it against one.
+or, with two weight maps a layer as GCNII* has them, :math:`\mathrm{relu}(S_l M_l + H_0 N_l)`, where :math:`S_l` is
+without :math:`H_0`. A chain of `adagpr.nn.AdaGPRConv` with ReLU and dropout computes the same, and the tests hold it
+against one.
 Written out it spends its time on products: the identity is in the small ``M``, the residual is what hop 0 is added to,
 dropout's scale is in the coefficients, a layer's output is at once the mask of its ReLU and of its dropout, and
 intermediate matrices are written into the same few buffers. Kept for the backward pass are ``Y`` and ``S`` of each
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -32,7 +34,24 @@ from adagpr.ops.operator import Operator
 from adagpr.ops.propagate import Weights, mix, mix_gradients, where_positive
 from adagpr.ops.scratch import matrix_like
 
-__all__ = ["Layers", "residual_stack"]
+__all__ = ["Layers", "WeightMaps", "map_shapes", "residual_stack"]
+
+WeightMaps = Literal["shared", "separate", "separate-scaled"]
+
+
+def map_shapes(weight_maps: WeightMaps, alpha: float, beta: float) -> list[tuple[float, float]]:
+    """Identity and factor of a layer's maps, ``identity * I + factor * W``: of its sum and, if separate, of ``h_0``.
+
+    Args:
+        weight_maps: ``"shared"``; or one of the two forms of GCNII*, see `adagpr.nn.AdaGPRConv`.
+        alpha: Share of ``h_0``.
+        beta: Share of the weight.
+    """
+    if weight_maps == "shared":
+        return [(1 - beta, beta)]
+    # Without scaling the graph's half is G h itself; alpha = 1 has no graph part to undo.
+    scale, scale_0 = (1.0, alpha) if weight_maps == "separate-scaled" else (1 / (1 - alpha), 1.0)
+    return [(1 - beta, beta * scale), (alpha * (1 - beta), beta * scale_0)]
 
 
 @dataclass(frozen=True)
@@ -48,6 +67,7 @@ class Layers:
         generators: Where dropout draws from, one stream for each block.
         recompute: Whether ``S`` is computed again in the backward pass instead of being kept.
         kept_as: In which precision ``Y`` and ``S`` are kept, by default their own.
+        weight_maps: Whether ``h_0`` has a map of its own; see `map_shapes`. Weights then stand one below the other.
     """
 
     operator: Operator
@@ -58,6 +78,23 @@ class Layers:
     generators: Sequence[np.random.Generator] = ()
     recompute: bool = False
     kept_as: torch.dtype | None = None
+    weight_maps: WeightMaps = "shared"
+
+    @property
+    def num_maps(self) -> int:
+        """Weight maps of a layer."""
+        return 1 if self.weight_maps == "shared" else 2
+
+    @property
+    def shares(self) -> list[float]:
+        """Share of ``h_0`` in the sum of each layer: none where it has a map of its own."""
+        return list(self.alphas) if self.num_maps == 1 else [0.0] * len(self.alphas)
+
+    def shapes(self, num_blocks: int = 1) -> np.ndarray:
+        """Identity and factor of each map, ``[layers, blocks, maps, 2]``."""
+        pairs = zip(self.alphas, self.betas, strict=True)
+        found = np.array([map_shapes(self.weight_maps, alpha, beta) for alpha, beta in pairs], dtype=np.float64)
+        return np.repeat(found[:, None], num_blocks, axis=1)
 
     @property
     def scale(self) -> float:
@@ -103,10 +140,14 @@ class _Stack(torch.autograd.Function):
         kept, sums, spare = [], [], []  # type: tuple[list[Tensor], list[Tensor], list[Tensor]]
         if keep:
             kept.append(layers.kept(y))
-        for number, (mu, alpha, beta) in enumerate(zip(mus, layers.alphas, layers.betas, strict=True)):
-            s = mix(layers.operator, y, mu, spare, h_0, alpha)
-            maps = [_map(item, beta) for item in weights[number * num_blocks : (number + 1) * num_blocks]]
-            y = relu_drop_(_each(s, maps, matrix_like(s)), layers.rate, layers.generators)
+        shapes = layers.shapes()[:, 0].tolist()
+        for number, (mu, share) in enumerate(zip(mus, layers.shares, strict=True)):
+            s = mix(layers.operator, y, mu, spare, h_0, share)
+            maps = _maps(weights[number * num_blocks : (number + 1) * num_blocks], shapes[number])
+            y = _each(s, maps[0], matrix_like(s))
+            for of_h_0 in maps[1:]:
+                _each(h_0, of_h_0, y, adds=True)
+            y = relu_drop_(y, layers.rate, layers.generators)
             if keep:
                 kept.append(layers.kept(y))
                 sums += [] if layers.recompute else [layers.kept(s)]
@@ -125,17 +166,20 @@ class _Stack(torch.autograd.Function):
         sums = saved[depth * (num_blocks + 1) + 1 :]
         inner = np.zeros((depth, most, num_blocks))
         grad_weights: list[Tensor] = []
+        shapes = layers.shapes()[:, 0].tolist()
         grad_h_0, grad_s = matrix_like(h_0).zero_(), matrix_like(h_0)
         spare: list[Tensor] = []
         # What is positive in a layer's output was positive and kept: the output is its own mask.
         grad = where_positive(grad, _as(kept[depth], h_0)).mul_(layers.scale)
         for number in reversed(range(depth)):
-            mu, alpha, beta, y = ctx.mus[number], layers.alphas[number], layers.betas[number], _as(kept[number], h_0)
-            s = _as(sums[number], h_0) if sums else mix(layers.operator, y, mu, spare, h_0, alpha)
-            own = weights[number * num_blocks : (number + 1) * num_blocks]
-            grad_weights[:0] = [item.mul_(beta) for item in _each_outer(s, grad, num_blocks)]
-            _each(grad, [_map(item.t(), beta) for item in own], grad_s)
-            grad, found = mix_gradients(layers.operator, grad_s, y, mu, spare, grad_h_0, alpha, masked=True)
+            mu, share, y = ctx.mus[number], layers.shares[number], _as(kept[number], h_0)
+            s = _as(sums[number], h_0) if sums else mix(layers.operator, y, mu, spare, h_0, share)
+            maps = _maps(weights[number * num_blocks : (number + 1) * num_blocks], shapes[number], transposed=True)
+            grad_weights[:0] = _weight_gradients([s, h_0][: layers.num_maps], grad, shapes[number], num_blocks)
+            _each(grad, maps[0], grad_s)
+            for of_h_0 in maps[1:]:
+                _each(grad, of_h_0, grad_h_0, adds=True)
+            grad, found = mix_gradients(layers.operator, grad_s, y, mu, spare, grad_h_0, share, masked=True)
             inner[number, : len(found)] = found
         return grad_h_0.add_(grad), layers.coeff_gradients(inner, h_0), None, None, *grad_weights
 
@@ -144,11 +188,30 @@ def _lists(mu: np.ndarray, num_hops: np.ndarray) -> list[list[Weights]]:
     return [rows[:count].tolist() for rows, count in zip(mu, num_hops, strict=True)]
 
 
-def _map(weight: Tensor, beta: float) -> Tensor:
-    """``(1 - beta) I + beta W``."""
-    result = weight.mul(beta)
-    result.diagonal().add_(1 - beta)
+def _maps(weights: Sequence[Tensor], shapes: list[list[float]], transposed: bool = False) -> list[list[Tensor]]:
+    """A layer's maps, or their transposes: of each kind one for each block; see `map_shapes`."""
+    halves = [weight.chunk(len(shapes)) for weight in weights]
+    return [
+        [_map(half[kind].t() if transposed else half[kind], *shape) for half in halves]
+        for kind, shape in enumerate(shapes)
+    ]
+
+
+def _map(weight: Tensor, identity: float, factor: float) -> Tensor:
+    result = weight.mul(factor)
+    result.diagonal().add_(identity)
     return result.contiguous()
+
+
+def _weight_gradients(
+    mapped: list[Tensor], grad: Tensor, shapes: list[list[float]], num_blocks: int
+) -> Sequence[Tensor]:
+    """The gradient of each block's weight from what its maps were applied to and the gradient of their sum."""
+    halves = [
+        [item.mul_(factor) for item in _each_outer(h, grad, num_blocks)]
+        for h, (_, factor) in zip(mapped, shapes, strict=True)
+    ]
+    return halves[0] if len(halves) == 1 else [torch.cat(pair) for pair in zip(*halves, strict=True)]
 
 
 def _as(kept: Tensor, h_0: Tensor) -> Tensor:
@@ -156,12 +219,14 @@ def _as(kept: Tensor, h_0: Tensor) -> Tensor:
     return kept if kept.dtype == h_0.dtype else matrix_like(h_0).copy_(kept)
 
 
-def _each(h: Tensor, maps: Sequence[Tensor], out: Tensor) -> Tensor:
-    """Each block of rows times its own matrix."""
+def _each(h: Tensor, maps: Sequence[Tensor], out: Tensor, adds: bool = False) -> Tensor:
+    """Each block of rows times its own matrix, added to what is in ``out`` if it ``adds``."""
     is_native = native.serves(h) and native.maps(h)
     for to, block, matrix in zip(out.chunk(len(maps)), h.chunk(len(maps)), maps, strict=True):
         if is_native:
-            native.times(block, matrix, to)
+            native.times(block, matrix, to, adds)
+        elif adds:
+            to.addmm_(block, matrix)
         else:
             torch.mm(block, matrix, out=to)
     return out

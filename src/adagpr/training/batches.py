@@ -91,7 +91,7 @@ class Batches:
     def logits_of_parts(self, model: Model) -> Iterator[tuple[int, Tensor]]:
         """Each part and the logits of its nodes, exact, dropout off."""
         if not isinstance(model, AdaGPR) or not model.is_plain:
-            raise InputError(f"Batches of parts are for AdaGPR and GCNII with shared weights, not for '{model.name}'.")
+            raise InputError(f"Batches of parts are for AdaGPR and GCNII without pair_norm, not for '{model.name}'.")
         offsets = self.parts.manifest.offsets.tolist()
         with torch.inference_mode(), on_disk(self.operator.folder):
             model.eval()

@@ -150,8 +150,6 @@ def _resolved(
     config, built = resolve_options(manifest, model, options)
     if not isinstance(built, AdaGPR) or built.pair_norm is not None or built.drop_edge > 0:
         raise InputError("Partitions are for AdaGPR and GCNII without drop_edge and pair_norm.")
-    if per_batch is not None and not built.is_plain:
-        raise InputError("Batches of parts are for AdaGPR and GCNII with weight_maps 'shared'.")
     if config.direction == "symmetric" and not manifest.is_symmetric:
         raise InputError(
             "direction is 'symmetric', but the edges of this partition go one way: partition it both ways."

@@ -106,9 +106,10 @@ void NAME(hop)(int64_t num_rows, int64_t width, const REAL *x, double factor, co
 }
 
 /* What follows a mix s at once, chunk by chunk: after = scale * drop(relu(s m)), with a map m for each block, and a word
-   for each element where there are any. s itself is written if it `is_kept`. `room` has two chunks for each thread. */
+   for each element where there are any. With h_0 a second map n follows each m, and it is relu(s m + h_0 n). s itself is
+   written if it `is_kept`. `room` has two chunks for each thread. */
 typedef struct {
-  const REAL *maps;
+  const REAL *maps, *h_0;
   const uint16_t *words;
   int64_t words_per_block;
   int threshold, is_kept;
@@ -125,7 +126,10 @@ INLINE void NAME(activate_rows)(const NAME(activation) *then, NAME(forward) task
   REAL *y = is_streamed ? room + ROWS_PER_CHUNK * width : then->after + first * width, *sums = task.out;
   task.out = s - first * width, task.is_streamed = 0;
   NAME(forward_rows)(&task, first, first + rows);
-  NAME(map_rows)(rows, width, s, then->maps + block * width * width, y);
+  const int64_t square = width * width;
+  const REAL *map = then->maps + block * (then->h_0 == NULL ? square : 2 * square);
+  NAME(map_rows)(rows, width, s, map, y, 0);
+  if (then->h_0 != NULL) NAME(map_rows)(rows, width, then->h_0 + first * width, map + square, y, 1);
   const uint16_t *words = then->words == NULL ? NULL : then->words + block * then->words_per_block + within * width;
   NAME(relu_drop_part)(size, y, words, then->threshold);
   if (then->scale != 1)

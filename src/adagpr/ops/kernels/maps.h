@@ -90,13 +90,17 @@ void NAME(adam)(int64_t count, const int64_t *sizes, REAL *const *parameters, co
   }
 }
 
-/* Some rows of s times a square matrix m, in so many vectors of columns. */
-INLINE void NAME(map_tile)(const REAL *s, const REAL *m, int64_t width, int64_t column, REAL *out, int rows, int count) {
+/* Some rows of s times a square matrix m, in so many vectors of columns; with `adds` onto what is there. */
+INLINE void NAME(map_tile)(const REAL *s, const REAL *m, int64_t width, int64_t column, REAL *out, int rows, int count,
+                           int adds) {
   VEC sum[MAP_ROWS][MAP_VECTORS];
 #pragma GCC unroll 8
   for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
-    for (int v = 0; v < count; v++) sum[r][v] = (VEC){0};
+    for (int v = 0; v < count; v++) {
+      sum[r][v] = (VEC){0};
+      if (adds) sum[r][v] = GET(out + r * width + column + v * LANES);
+    }
   for (int64_t k = 0; k < width; k++) {
     VEC of_m[MAP_VECTORS];
 #pragma GCC unroll 8
@@ -115,11 +119,11 @@ INLINE void NAME(map_tile)(const REAL *s, const REAL *m, int64_t width, int64_t 
 }
 
 INLINE void NAME(map_columns)(const REAL *s, const REAL *m, int64_t width, int64_t column, REAL *out, int64_t rows,
-                              int count) {
+                              int count, int adds) {
   int64_t row = 0;
   for (; row + MAP_ROWS <= rows; row += MAP_ROWS)
-    NAME(map_tile)(s + row * width, m, width, column, out + row * width, MAP_ROWS, count);
-  for (; row < rows; row++) NAME(map_tile)(s + row * width, m, width, column, out + row * width, 1, count);
+    NAME(map_tile)(s + row * width, m, width, column, out + row * width, MAP_ROWS, count, adds);
+  for (; row < rows; row++) NAME(map_tile)(s + row * width, m, width, column, out + row * width, 1, count, adds);
 }
 
 /* Calls BLOCK(vectors) for as many vectors at once as there are left of the width, which is a multiple of one. */
@@ -129,20 +133,20 @@ INLINE void NAME(map_columns)(const REAL *s, const REAL *m, int64_t width, int64
   for (; column + 2 * LANES <= (width); column += 2 * LANES) BLOCK(2);                    \
   for (; column < (width); column += LANES) BLOCK(1);
 
-/* out = s m for the rows of a chunk. */
-INLINE void NAME(map_rows)(int64_t rows, int64_t width, const REAL *s, const REAL *m, REAL *out) {
-#define BLOCK(count) NAME(map_columns)(s, m, width, column, out, rows, count)
+/* out = s m for the rows of a chunk, or with `adds` out = out + s m. */
+INLINE void NAME(map_rows)(int64_t rows, int64_t width, const REAL *s, const REAL *m, REAL *out, int adds) {
+#define BLOCK(count) NAME(map_columns)(s, m, width, column, out, rows, count, adds)
   ALONG_WIDTH(width, BLOCK)
 #undef BLOCK
 }
 
-/* out = s m, for a width that is a multiple of a vector's. */
-void NAME(map)(int64_t num_rows, int64_t width, const REAL *s, const REAL *m, REAL *out, int num_threads) {
+/* out = s m, or with `adds` out = out + s m, for a width that is a multiple of a vector's. */
+void NAME(map)(int64_t num_rows, int64_t width, const REAL *s, const REAL *m, REAL *out, int adds, int num_threads) {
   const int64_t chunks = chunks_of(num_rows);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads) if (num_threads > 1)
   for (int64_t chunk = 0; chunk < chunks; chunk++) {
     const int64_t first = chunk * ROWS_PER_CHUNK;
-    NAME(map_rows)(end_of(chunk, num_rows) - first, width, s + first * width, m, out + first * width);
+    NAME(map_rows)(end_of(chunk, num_rows) - first, width, s + first * width, m, out + first * width, adds);
   }
 }
 
@@ -172,10 +176,10 @@ INLINE void NAME(outer_tile)(const REAL *s, const REAL *z, int64_t width, int64_
 
 /* out = s^T z, for a width that is a multiple of a vector's. The rows are cut into `num_segments`, each with a matrix
    of its own in `partial`; these are added up in order. With `m` the rows of z are mapped on the way: mapped = z m, by
-   way of `room` for a chunk a thread where it is `is_streamed`. */
+   way of `room` for a chunk a thread where it is `is_streamed`; or mapped = mapped + z m where it `adds`. */
 INLINE void NAME(outer_and_map)(int64_t num_rows, int64_t width, const REAL *s, const REAL *z, REAL *out,
                                 REAL *partial, int64_t num_segments, const REAL *m, REAL *mapped, int is_streamed,
-                                REAL *room, int num_threads) {
+                                int adds, REAL *room, int num_threads) {
   const int64_t chunks = chunks_of(num_rows), square = width * width;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads) if (num_threads > 1)
   for (int64_t segment = 0; segment < num_segments; segment++) {
@@ -190,7 +194,7 @@ INLINE void NAME(outer_and_map)(int64_t num_rows, int64_t width, const REAL *s, 
 #undef BLOCK
       if (m == NULL) continue;
       REAL *to = is_streamed ? room + THREAD * ROWS_PER_CHUNK * width : mapped + first;
-      NAME(map_rows)(rows, width, z + first, m, to);
+      NAME(map_rows)(rows, width, z + first, m, to, adds);
       if (is_streamed) NAME(stream)(rows * width, to, mapped + first);
     }
   }
@@ -201,7 +205,7 @@ INLINE void NAME(outer_and_map)(int64_t num_rows, int64_t width, const REAL *s, 
 
 void NAME(outer)(int64_t num_rows, int64_t width, const REAL *s, const REAL *z, REAL *out, REAL *partial,
                  int64_t num_segments, int num_threads) {
-  NAME(outer_and_map)(num_rows, width, s, z, out, partial, num_segments, NULL, NULL, 0, NULL, num_threads);
+  NAME(outer_and_map)(num_rows, width, s, z, out, partial, num_segments, NULL, NULL, 0, 0, NULL, num_threads);
 }
 
 #undef ALONG_WIDTH

@@ -1,19 +1,21 @@
 /* Included once for each type of number, after `hops.h` and `maps.h`: all layers of a network, one after another.
 
-   Layer l is s = share[l] h_0 + sum_k mu[l][k] A^k y, then y = drop(relu(s M[l])). Rows are blocks with maps and weights
-   of their own; mu is layer by layer, within it hop by hop, within that block by block. A layer has as many hops as
-   num_hops says; mu has room for `most_hops` in each. */
+   Layer l is s = share[l] h_0 + sum_k mu[l][k] A^k y, then y = drop(relu(s M[l])); or, where layers have two maps,
+   y = drop(relu(s M[l] + h_0 N[l])). Rows are blocks with maps and weights of their own; mu is layer by layer, within it
+   hop by hop, within that block by block. A layer has as many hops as num_hops says; mu has room for `most_hops` in each. */
 
-/* M = (1 - beta) I + beta W of every layer and block, or its transpose. */
-void NAME(make_maps)(int64_t count, int64_t width, const REAL *const *weights, const double *betas, int is_transposed,
-                     REAL *maps) {
-  for (int64_t number = 0; number < count; number++) {
-    const REAL beta = (REAL)betas[number], *weight = weights[number];
+/* identity I + factor W of every layer and block, or its transpose, for each of its maps; `shapes` has identity and factor
+   of each map. The weights of several maps stand below one another. */
+void NAME(make_maps)(int64_t count, int64_t num_maps, int64_t width, const REAL *const *weights, const double *shapes,
+                     int is_transposed, REAL *maps) {
+  for (int64_t number = 0; number < count * num_maps; number++) {
+    const REAL identity = (REAL)shapes[2 * number], factor = (REAL)shapes[2 * number + 1];
+    const REAL *weight = weights[number / num_maps] + number % num_maps * width * width;
     REAL *map = maps + number * width * width;
     for (int64_t row = 0; row < width; row++) {
       for (int64_t column = 0; column < width; column++)
-        map[row * width + column] = beta * (is_transposed ? weight[column * width + row] : weight[row * width + column]);
-      map[row * width + row] += 1 - beta;
+        map[row * width + column] = factor * (is_transposed ? weight[column * width + row] : weight[row * width + column]);
+      map[row * width + row] += identity;
     }
   }
 }
@@ -56,13 +58,13 @@ INLINE void NAME(drop_first)(int64_t num_rows, int64_t num_blocks, int64_t width
    each. `words` has room for two layers' words. */
 void NAME(stack)(int64_t num_layers, int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts,
                  const int32_t *columns, const REAL *values, const REAL *h_0, const double *shares,
-                 const int64_t *num_hops, int64_t most_hops, const double *mu, const REAL *const *weights,
-                 const double *betas, REAL *maps, uint64_t *states, uint64_t *words, int threshold, double scale,
+                 const int64_t *num_hops, int64_t most_hops, const double *mu, int64_t num_maps,
+                 const REAL *const *weights, const double *shapes, REAL *maps, uint64_t *states, uint64_t *words, int threshold, double scale,
                  REAL *y, REAL *s, int64_t stride, REAL *last, REAL *spare, REAL *room, int num_threads) {
   const int64_t size = num_rows * width, words_per_block = (size / num_blocks + 3) / 4, square = width * width;
   draw plan[2 * num_blocks];
   const REAL *before = h_0;
-  NAME(make_maps)(num_layers * num_blocks, width, weights, betas, 0, maps);
+  NAME(make_maps)(num_layers * num_blocks, num_maps, width, weights, shapes, 0, maps);
   if (states != NULL) NAME(plan_draws)(num_blocks, words_per_block, states, words, plan);
   if (states != NULL || stride != 0) {
     REAL *first = stride == 0 && num_layers % 2 == 0 ? last : y;
@@ -76,7 +78,8 @@ void NAME(stack)(int64_t num_layers, int64_t num_rows, int64_t num_blocks, int64
     REAL *after = (num_layers - 1 - layer) % 2 == 0 ? last : y;
     if (stride != 0 && !is_last) after = y + (layer + 1) * stride;
     const NAME(activation) then = {
-        .maps = maps + layer * num_blocks * square,
+        .maps = maps + layer * num_blocks * num_maps * square,
+        .h_0 = num_maps > 1 ? h_0 : NULL,
         .words = states == NULL ? NULL : (const uint16_t *)own->words,
         .words_per_block = 4 * words_per_block,
         .threshold = threshold,
@@ -97,23 +100,27 @@ void NAME(stack)(int64_t num_layers, int64_t num_rows, int64_t num_blocks, int64
    room for the maps; `shared`, `back` and `spare` are written over. */
 void NAME(stack_back)(int64_t num_layers, int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts,
                       const int32_t *columns, const REAL *values, const double *shares, const int64_t *num_hops,
-                      int64_t most_hops, const double *mu, const REAL *const *weights, const double *betas,
-                      REAL *transposed, const REAL *y, const REAL *s, int64_t stride, const REAL *last, double scale,
+                      int64_t most_hops, const double *mu, int64_t num_maps, const REAL *const *weights,
+                      const double *shapes, REAL *transposed, const REAL *h_0, const REAL *y, const REAL *s, int64_t stride, const REAL *last, double scale,
                       const REAL *given, REAL *grad, REAL *shared, REAL *outers, double *inner, REAL *back,
                       REAL *spare, REAL *partial, int64_t num_segments, double *pairs, double *parts, REAL *room,
                       int num_threads) {
   const int64_t rows = num_rows / num_blocks, square = width * width, row_bytes = width * (int64_t)sizeof(REAL);
   const int is_streamed = IS_STREAMED(back, num_rows * row_bytes, row_bytes);
   int begins = 1;
-  NAME(make_maps)(num_layers * num_blocks, width, weights, betas, 1, transposed);
+  NAME(make_maps)(num_layers * num_blocks, num_maps, width, weights, shapes, 1, transposed);
   NAME(mask)(num_rows * width, given, last, scale, grad, num_threads);
   for (int64_t layer = num_layers - 1; layer >= 0; layer--) {
     const REAL *sum = s + layer * stride;
     for (int64_t block = 0; block < num_blocks; block++) {
-      const int64_t at = block * rows * width, number = layer * num_blocks + block;
-      NAME(outer_and_map)(rows, width, sum + at, grad + at, outers + number * square, partial, num_segments,
-                          transposed + number * square, back + at, is_streamed, room, num_threads);
+      const int64_t at = block * rows * width, map = (layer * num_blocks + block) * num_maps * square;
+      NAME(outer_and_map)(rows, width, sum + at, grad + at, outers + map, partial, num_segments, transposed + map,
+                          back + at, is_streamed, 0, room, num_threads);
+      if (num_maps > 1)
+        NAME(outer_and_map)(rows, width, h_0 + at, grad + at, outers + map + square, partial, num_segments,
+                            transposed + map + square, shared + at, 0, !begins, room, num_threads);
     }
+    if (num_maps > 1) begins = 0;
     const int has_begun = !begins || shares[layer] != 0;
     NAME(mix_back_between)(num_rows, num_blocks, width, starts, columns, values, back, y + layer * stride,
                            num_hops[layer], mu + layer * most_hops * num_blocks, grad, spare, shared, shares[layer], 1,
@@ -121,6 +128,6 @@ void NAME(stack_back)(int64_t num_layers, int64_t num_rows, int64_t num_blocks, 
                            num_threads);
     begins = !has_begun;
   }
-  for (int64_t number = 0; number < num_layers * num_blocks; number++)
-    for (int64_t i = 0; i < square; i++) outers[number * square + i] *= (REAL)betas[number];
+  for (int64_t number = 0; number < num_layers * num_blocks * num_maps; number++)
+    for (int64_t i = 0; i < square; i++) outers[number * square + i] *= (REAL)shapes[2 * number + 1];
 }
