@@ -24,8 +24,7 @@ from adagpr.training.config import config_digest, resolve
 RECORDS = Path(__file__).parent.parent / "results" / "chosen"
 RUNS = Path("runs") / "catalogue"
 GRIDS: dict[str, dict[str, list[Any]]] = {
-    # What the paper tunes of it, around what it prints; width and hops are printed.
-    "adagpr": {"theta": [0.3, 0.5], "dropout": [0.4, 0.5, 0.6]},
+    "adagpr": {"dropout": [0.5, 0.6], "monitor": ["val_objective", "val_acc"]},
     "appnp": {"alpha": [0.1, 0.3, 0.5, 0.7, 0.9], "lr": [0.01, 0.05]},
     "gprgnn": {"init_alpha": [0.1, 0.5, 0.9, 1.0], "lr": [0.01, 0.05]},
     "jknet": {"lr": [0.001, 0.01, 0.05], "dropout": [0.3, 0.5, 0.7], "weight_decay": [0.0005, 0.005]},

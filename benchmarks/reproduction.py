@@ -92,9 +92,10 @@ def _grid(found: Mapping[tuple[str, Any], Record], columns: Sequence[Any], headi
 def _cell(record: Record | None) -> str:
     if record is None:
         return ""
-    ours = f"{record['test_acc']:.1f}"
+    digits, printed = (2 if record["table"] == 3 else 1), record["published"]
+    ours, said = f"{record['test_acc']:.{digits}f}", printed if isinstance(printed, str) else f"{printed:.{digits}f}"
     shown = f"**{ours}**" if _is_apart(record) else ours
-    return f"{shown}{'¹' if record['num_runs'] == 1 else ''}{MARKS.get(record['settings'], '')} ({record['published']})"
+    return f"{shown}{'¹' if record['num_runs'] == 1 else ''}{MARKS.get(record['settings'], '')} ({said})"
 
 
 def _reasons(records: Mapping[str, Record], reasons: Sequence[Mapping[str, Any]]) -> str:
@@ -107,8 +108,10 @@ def _reasons(records: Mapping[str, Record], reasons: Sequence[Mapping[str, Any]]
         if not cells:
             sys.exit(f"docs/differences.toml: nothing is more than a point apart any more among {reason['cells']}.")
         explained |= set(cells)
-        shown = ", ".join(_name(records[name]) for name in cells)
-        lines.append(fill(f"- {shown}. {reason['why']}", 124, subsequent_indent="  ", break_on_hyphens=False))
+        table, shown = records[cells[0]]["table"], ", ".join(_name(records[name]) for name in cells)
+        lines.append(
+            fill(f"- Table {table}: {shown}. {reason['why']}", 124, subsequent_indent="  ", break_on_hyphens=False)
+        )
     missing = [name for name in apart if name not in explained]
     if missing:
         sys.exit(f"docs/differences.toml does not say why these are more than a point apart: {', '.join(missing)}.")
@@ -117,8 +120,7 @@ def _reasons(records: Mapping[str, Record], reasons: Sequence[Mapping[str, Any]]
 
 def _name(record: Record) -> str:
     depth = "" if record["table"] == 3 else f" at {record['layers']} layers"
-    where = f"{record['dataset'].capitalize()}{' (Table 3)' if record['table'] == 3 else ''}"
-    return f"{record['method']} on {where}{depth} {difference(record):+.1f}"
+    return f"{record['method']} on {record['dataset'].capitalize()}{depth} {difference(record):+.1f}"
 
 
 if __name__ == "__main__":

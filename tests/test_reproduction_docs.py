@@ -39,7 +39,7 @@ def test_what_is_apart_is_bold_and_explained(made_up: list[str | Path], tmp_path
     (tmp_path / "reasons.toml").write_text('[[difference]]\ncells = ["table2_gcn_*"]\nwhy = "It is deep."\n')
     text = page(*made_up).stdout
     assert "| GCN | 80.9\\* (80.0) | **78.5**¹ (80.0) |" in text
-    assert "- GCN on Cora at 4 layers -1.5. It is deep." in text
+    assert "- Table 2: GCN on Cora at 4 layers -1.5. It is deep." in text
 
 
 @pytest.mark.parametrize(
