@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adagpr.errors import InputError, StorageError, unknown_name
-from adagpr.files import digest, folder_lock, read_json, read_toml, to_toml, write_atomically, write_json
+from adagpr.files import (
+    digest,
+    folder_lock,
+    make_folder,
+    read_json,
+    read_toml,
+    to_toml,
+    write_atomically,
+    write_json,
+)
 from adagpr.seeding import capture, restore, stream, torch_generator
 
 PLAIN = st.one_of(st.booleans(), st.integers(-(2**60), 2**60), st.floats(allow_nan=False), st.text())
@@ -24,6 +34,26 @@ TABLES = st.recursive(
 @given(TABLES)
 def test_plain_tables_survive_toml(content: dict[str, Any]) -> None:
     assert tomllib.loads(to_toml(content)) == content
+
+
+def test_a_folder_can_be_made_while_others_take_it_and_let_it_go(tmp_path: Path) -> None:
+    """Who takes a folder clears away what looks left over, also what another is just trying."""
+    over = threading.Event()
+
+    def take() -> None:
+        while not over.is_set():
+            with folder_lock(tmp_path):
+                pass
+
+    other = threading.Thread(target=take)
+    other.start()
+    try:
+        for _ in range(2000):
+            make_folder(tmp_path)
+    finally:
+        over.set()
+        other.join()
+    assert [item.name for item in tmp_path.iterdir()] == [".lock"]
 
 
 def test_none_is_written_as_a_word() -> None:

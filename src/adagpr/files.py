@@ -72,7 +72,8 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / f".probe.{os.getpid()}"
         probe.touch()
-        probe.unlink()
+        # Whoever holds the folder clears such files away.
+        probe.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"Cannot write to the folder {path}: {_reason(error)}.") from error
 

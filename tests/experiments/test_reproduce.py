@@ -97,14 +97,33 @@ def test_processes_give_the_same_records(folders: Folders, tmp_path: Path) -> No
     several = [task("a"), task("b", lr=0.05), task("c", seeds=(0, 1))]
     alone = run_tasks(several, folders, num_workers=1)
     spread = run_tasks(several, Folders(tmp_path / "other", tmp_path / "records"), num_workers=2)
-    assert without_seconds(alone) == without_seconds(spread)
+    assert without_machine(alone) == without_machine(spread)
 
 
-def without_seconds(records: list[dict[str, Any]]) -> str:
+def without_machine(records: list[dict[str, Any]]) -> str:
     plain = json.loads(json.dumps(records))
     for run in (run for record in plain for run in record["runs"]):
-        del run["seconds"]
+        del run["machine"]
     return json.dumps(plain)
+
+
+def test_runs_of_a_task_that_was_interrupted_are_known_without_their_folders(folders: Folders) -> None:
+    def stop(item: Task, complete: int, total: int) -> None:
+        if complete == 1:
+            stopped.append(item)
+        elif stopped:
+            raise KeyboardInterrupt
+
+    stopped: list[Task] = []
+    with pytest.raises(KeyboardInterrupt):
+        run_tasks([task(seeds=(0, 1))], folders, on_progress=stop)
+    assert state_of(folders, task(seeds=(0, 1))) == "part"
+    (kept,) = read_json(folders.part(task()))["runs"]
+    elsewhere = Folders(folders.runs.parent / "elsewhere", folders.records)
+    (whole,) = run_tasks([task(seeds=(0, 1))], elsewhere)
+    assert whole["runs"][0] == kept
+    assert [item.name for item in elsewhere.runs.iterdir()] == [whole["runs"][1]["config"]]
+    assert not folders.part(task()).exists()
 
 
 def test_a_task_that_fails_says_why_and_does_not_stop_the_others(folders: Folders) -> None:

@@ -3,7 +3,8 @@
 A run lives in a folder named by the hash of its resolved configuration, so that equal runs of different rows are one,
 and two commands in the same folder share them: a run that another process holds is left to it and read afterwards. All
 runs compute with one thread, so that their bits do not depend on how many processes there are. The record of a task is
-written when its last run ends; where one stands, the runs in it are not repeated.
+written when its last run ends; until then the runs that it has stand in a file of their own, which can be taken to
+another machine as a record can. Where either stands, the runs in it are not repeated.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from adagpr.data import load
-from adagpr.errors import AdaGPRError, BusyError
+from adagpr.errors import AdaGPRError, BusyError, InputError
 from adagpr.experiments.plan import Task
 from adagpr.files import make_folder, read_json, write_json
 from adagpr.graph import Graph, Split
@@ -43,7 +44,8 @@ class Folders:
 
     Attributes:
         runs: One folder a run, with its model and history.
-        records: One file a task, small enough to be committed; below it ``failed/`` says why a task has none.
+        records: One file a task, small enough to be committed; below it ``part/`` has what there is of a task that is
+            not complete, and ``failed/`` says why a task has none.
     """
 
     runs: Path
@@ -53,6 +55,10 @@ class Folders:
         """The file of a task's record."""
         return self.records / f"{task.name}.json"
 
+    def part(self, task: Task) -> Path:
+        """The file of what there is of a task that is not complete."""
+        return self.records / "part" / f"{task.name}.json"
+
     def failure(self, task: Task) -> Path:
         """The file that says why a task failed."""
         return self.records / "failed" / f"{task.name}.json"
@@ -60,19 +66,28 @@ class Folders:
 
 def read_record(folders: Folders, task: Task) -> dict[str, Any] | None:
     """The record of a task, where there is one that was made with the same settings."""
-    path = folders.record(task)
-    record: dict[str, Any] | None = read_json(path) if path.exists() else None
-    return record if record is not None and record["options"] == task.cell.options else None
+    return _read(folders.record(task), task)
+
+
+def _read(path: Path, task: Task) -> dict[str, Any] | None:
+    try:
+        record: dict[str, Any] = read_json(path)
+    except InputError:
+        # Another command may clear a part away at any time.
+        if path.exists():
+            raise
+        return None
+    return record if record["options"] == task.cell.options else None
 
 
 def state_of(folders: Folders, task: Task) -> str:
-    """Where a task stands, one of `STATES`; ``"part"`` where its record has fewer seeds than asked for."""
+    """Where a task stands, one of `STATES`; ``"part"`` where some of the runs asked for are recorded."""
     record = read_record(folders, task)
     if record is not None and set(task.seeds) <= {run["seed"] for run in record["runs"]}:
         return "done"
     if folders.failure(task).exists():
         return "failed"
-    return "missing" if record is None else "part"
+    return "missing" if record is None and _read(folders.part(task), task) is None else "part"
 
 
 def run_tasks(
@@ -128,7 +143,8 @@ class _Board:
             Job(number, *pair, folders.runs / name)
             for number, (pair, name) in enumerate(zip(pairs, self._names, strict=True))
         ]
-        known = {run["config"]: run for run in stored["runs"]}
+        part = _read(folders.part(task), task) or {"runs": []}
+        known = {run["config"]: run for run in (*part["runs"], *stored["runs"])}
         self.rows: dict[int, dict[str, Any]] = {
             number: known[name]
             for number, name in enumerate(self._names)
@@ -183,7 +199,7 @@ class _Board:
             "val_acc": round(run.val_acc, 4),
             "best_epoch": run.best_epoch,
             "num_epochs": run.record["result"]["num_epochs"],
-            "seconds": run.record["machine"]["seconds"],
+            "machine": {"seconds": run.record["machine"]["seconds"]},
         }
         if self._prints_coefficients:
             row["coefficients"] = [[round(value, 4) for value in layer] for layer in run.record["coefficients"]]
@@ -199,6 +215,9 @@ class _Board:
             self._tell()
         if len(self.rows) == len(self._jobs):
             self.finish()
+        elif self.rows:
+            make_folder(self._folders.part(self.task).parent)
+            write_json(self._folders.part(self.task), self._content())
 
     def finish(self) -> dict[str, Any] | None:
         """Writes and returns the record, or says why there is none."""
@@ -207,12 +226,17 @@ class _Board:
             make_folder(failure.parent)
             write_json(failure, {"task": self.task.name, "failed": self.failures})
             return None
-        record = _record(self.task, [self.rows[job.number] for job in self._jobs])
+        record = self._content()
         path = self._folders.record(self.task)
         if not path.exists() or read_json(path) != record:
             write_json(path, record)
         failure.unlink(missing_ok=True)
+        self._folders.part(self.task).unlink(missing_ok=True)
         return record
+
+    def _content(self) -> dict[str, Any]:
+        """The record of the runs that there are."""
+        return _record(self.task, [self.rows[job.number] for job in self._jobs if job.number in self.rows])
 
     def _tell(self) -> None:
         if self._on_progress is not None:
