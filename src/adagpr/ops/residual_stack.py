@@ -166,13 +166,13 @@ class _Stack(torch.autograd.Function):
         sums = saved[depth * (num_blocks + 1) + 1 :]
         inner = np.zeros((depth, most, num_blocks))
         grad_weights: list[Tensor] = []
-        shapes = layers.shapes()[:, 0].tolist()
+        shapes, shares = layers.shapes()[:, 0].tolist(), layers.shares
         grad_h_0, grad_s = matrix_like(h_0).zero_(), matrix_like(h_0)
         spare: list[Tensor] = []
         # What is positive in a layer's output was positive and kept: the output is its own mask.
         grad = where_positive(grad, _as(kept[depth], h_0)).mul_(layers.scale)
         for number in reversed(range(depth)):
-            mu, share, y = ctx.mus[number], layers.shares[number], _as(kept[number], h_0)
+            mu, share, y = ctx.mus[number], shares[number], _as(kept[number], h_0)
             s = _as(sums[number], h_0) if sums else mix(layers.operator, y, mu, spare, h_0, share)
             maps = _maps(weights[number * num_blocks : (number + 1) * num_blocks], shapes[number], transposed=True)
             grad_weights[:0] = _weight_gradients([s, h_0][: layers.num_maps], grad, shapes[number], num_blocks)
