@@ -83,6 +83,14 @@ def test_gradients_pass_gradcheck(recompute: bool, weight_maps: WeightMaps) -> N
     assert torch.autograd.gradcheck(function, (h_0, coeffs, *weights))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_identity_and_factor_of_a_map_add_up_in_the_numbers_that_are_computed_with(dtype: torch.dtype) -> None:
+    layers = Layers(OPERATOR, [0.1, 0.1], [0.1, 0.0377], skip_tail=False)
+    for identity, factor in layers.shapes(torch.empty(0, dtype=dtype))[:, 0, 0].tolist():
+        one = torch.tensor(1.0, dtype=dtype)
+        assert torch.tensor(identity, dtype=dtype) == one - torch.tensor(factor, dtype=dtype)
+
+
 def test_recomputing_gives_the_same_bits() -> None:
     h_0 = torch.rand(40, 5, dtype=torch.float64).requires_grad_()
     coeffs = torch.full((2, 1, 4), 0.25, dtype=torch.float64).requires_grad_()

@@ -40,7 +40,7 @@ class NativeStack(torch.autograd.Function):
         native.call(
             "stack", h_0.dtype, depth, num_rows, num_blocks, width, *native.csr_parts(layers.operator.whole()), h_0,
             layers.shares, num_hops, mu.shape[1], mu, layers.num_maps, native.addresses(weights),
-            layers.shapes(num_blocks), h_0.new_empty(len(weights) * layers.num_maps, width, width), states, words,
+            layers.shapes(h_0, num_blocks), h_0.new_empty(len(weights) * layers.num_maps, width, width), states, words,
             threshold(layers.rate), layers.scale, ys, sums, num_rows * width if keep else 0, last, spare,
             native.room_for_chunks(h_0),
         )  # fmt: skip
@@ -68,7 +68,7 @@ class NativeStack(torch.autograd.Function):
         native.call(
             "stack_back", last.dtype, depth, num_rows, num_blocks, width,
             *native.csr_parts(layers.operator.whole(transposed=True)), layers.shares, num_hops, most, mu,
-            layers.num_maps, native.addresses(weights), layers.shapes(num_blocks), room[num_maps:], h_0, ys, sums,
+            layers.num_maps, native.addresses(weights), layers.shapes(h_0, num_blocks), room[num_maps:], h_0, ys, sums,
             num_rows * width, last, layers.scale, given, grad, shared, outers, inner, back, spare,
             room[2 * num_maps :], segments, np.empty(2 * num_blocks),
             np.empty(2 * native.count_chunks(num_rows, num_blocks)), native.room_for_chunks(last),

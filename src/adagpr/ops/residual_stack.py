@@ -90,9 +90,11 @@ class Layers:
         """Share of ``h_0`` in the sum of each layer: none where it has a map of its own."""
         return list(self.alphas) if self.num_maps == 1 else [0.0] * len(self.alphas)
 
-    def shapes(self, num_blocks: int = 1) -> np.ndarray:
-        """Identity and factor of each map, ``[layers, blocks, maps, 2]``."""
-        pairs = zip(self.alphas, self.betas, strict=True)
+    def shapes(self, h: Tensor, num_blocks: int = 1) -> np.ndarray:
+        """Identity and factor of each map, ``[layers, blocks, maps, 2]``, for a stack of matrices like ``h``."""
+        # Rounded first as the numbers that they multiply: identity and factor then add up to 1 in these, too.
+        betas = torch.tensor(self.betas, dtype=h.dtype).tolist()
+        pairs = zip(self.alphas, betas, strict=True)
         found = np.array([map_shapes(self.weight_maps, alpha, beta) for alpha, beta in pairs], dtype=np.float64)
         return np.repeat(found[:, None], num_blocks, axis=1)
 
@@ -140,7 +142,7 @@ class _Stack(torch.autograd.Function):
         kept, sums, spare = [], [], []  # type: tuple[list[Tensor], list[Tensor], list[Tensor]]
         if keep:
             kept.append(layers.kept(y))
-        shapes = layers.shapes()[:, 0].tolist()
+        shapes = layers.shapes(h_0)[:, 0].tolist()
         for number, (mu, share) in enumerate(zip(mus, layers.shares, strict=True)):
             s = mix(layers.operator, y, mu, spare, h_0, share)
             maps = _maps(weights[number * num_blocks : (number + 1) * num_blocks], shapes[number])
@@ -166,7 +168,7 @@ class _Stack(torch.autograd.Function):
         sums = saved[depth * (num_blocks + 1) + 1 :]
         inner = np.zeros((depth, most, num_blocks))
         grad_weights: list[Tensor] = []
-        shapes, shares = layers.shapes()[:, 0].tolist(), layers.shares
+        shapes, shares = layers.shapes(h_0)[:, 0].tolist(), layers.shares
         grad_h_0, grad_s = matrix_like(h_0).zero_(), matrix_like(h_0)
         spare: list[Tensor] = []
         # What is positive in a layer's output was positive and kept: the output is its own mask.
