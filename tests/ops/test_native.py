@@ -89,17 +89,17 @@ def test_bits_depend_neither_on_threads_nor_on_how_layers_are_called(
     threads: int, watched: bool, weight_maps: str
 ) -> None:
     op = operator(csbm(num_nodes=1000, average_degree=5.0, num_classes=3))
-    h_0 = torch.rand(1000, 32, generator=torch.Generator().manual_seed(0))
+    h_0 = torch.rand(1000, 64, generator=torch.Generator().manual_seed(0))
 
     def layers(net: AdaGPR) -> Tensor:
         return net.trunk(h_0, op)
 
-    expected = outcome(case(32, torch.float32, weight_maps=weight_maps)[0], layers)
+    expected = outcome(case(64, torch.float32, weight_maps=weight_maps)[0], layers)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     around: native.Around = lambda name, arguments, step: step()  # noqa: E731
     with native.watched(around) if watched else nullcontext():
-        found = outcome(case(32, torch.float32, weight_maps=weight_maps)[0], layers)
+        found = outcome(case(64, torch.float32, weight_maps=weight_maps)[0], layers)
     torch.set_num_threads(before)
     assert all(torch.equal(one, two) for one, two in zip(expected, found, strict=True))
 
@@ -142,6 +142,19 @@ def test_maps_are_matrix_products(rows: int, width: int, dtype: torch.dtype, err
     torch.testing.assert_close(native.times(s, m, torch.empty_like(s)), s @ m, rtol=error, atol=error * width)
     torch.testing.assert_close(native.times(s, m, z.clone(), adds=True), z + s @ m, rtol=error, atol=error * width)
     torch.testing.assert_close(native.outer(s, z), s.t() @ z, rtol=error, atol=error * max(rows, width))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rows", [1, 63, 700])
+@pytest.mark.parametrize("width", [64, 80, 256])
+def test_zeros_that_are_passed_over_leave_the_bits_of_adding_them(rows: int, width: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(rows)
+    s, z = (torch.randn(rows, width, dtype=dtype, generator=generator) for _ in range(2))
+    kept = torch.rand(rows, width, generator=generator) < 0.3
+    kept[0] = True
+    # What stands in for 0 is too small to change a sum, and nothing is passed over then.
+    added = native.outer(s, torch.where(kept, z, 1e-37))
+    assert torch.equal(native.outer(s, z * kept), added)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3, 0.999])

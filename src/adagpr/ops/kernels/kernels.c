@@ -11,18 +11,23 @@
 #if defined(__AVX512F__)
 #define VECTOR_BYTES 64
 #define MAP_VECTORS 4
+#define MARKED_VECTORS 4
 #elif defined(__AVX__)
 #define VECTOR_BYTES 32
 #define MAP_VECTORS 2
+#define MARKED_VECTORS 8
 #else
 #define VECTOR_BYTES 16
 #define MAP_VECTORS 2
+#define MARKED_VECTORS 8
 #endif
 /* So many are held at once. */
 #define MOST_VECTORS 8
 /* A matrix is mapped so many rows and MAP_VECTORS vectors at a time: as many sums as there are registers for. */
 #define MAP_ROWS 6
 #define OUTER_ROWS 4
+/* Zeros are passed over where at most such a share of a chunk is not 0, MARKED_VECTORS vectors at a time. */
+#define MOST_MARKED 0.6
 
 #define ROWS_PER_CHUNK 128
 /* Rows of a matrix that does not fit into a core's own cache are asked for so many entries before they are needed. Those
@@ -36,8 +41,10 @@
 #define STREAM_BYTES (1 << 26)
 #define INLINE static inline __attribute__((always_inline))
 
-#if defined(__AVX512F__)
+#if defined(__AVX__)
 #include <immintrin.h>
+#endif
+#if defined(__AVX512F__)
 #define STREAM_float(pointer, value) _mm512_stream_ps((pointer), (__m512)(value))
 #define STREAM_double(pointer, value) _mm512_stream_pd((pointer), (__m512d)(value))
 #define IS_STREAMED(out, bytes, width_bytes) \
@@ -50,12 +57,28 @@
 #define END_OF_STREAM
 #endif
 
+/* A bit for each element of a vector that is not 0. */
+#if defined(__AVX512F__)
+#define BITS_float(v) _mm512_cmp_ps_mask((__m512)(v), _mm512_setzero_ps(), _CMP_NEQ_UQ)
+#define BITS_double(v) _mm512_cmp_pd_mask((__m512d)(v), _mm512_setzero_pd(), _CMP_NEQ_UQ)
+#elif defined(__AVX__)
+#define BITS_float(v) _mm256_movemask_ps(_mm256_cmp_ps((__m256)(v), _mm256_setzero_ps(), _CMP_NEQ_UQ))
+#define BITS_double(v) _mm256_movemask_pd(_mm256_cmp_pd((__m256d)(v), _mm256_setzero_pd(), _CMP_NEQ_UQ))
+#endif
+
 #ifdef _OPENMP
 #include <omp.h>
 #define THREAD ((int64_t)omp_get_thread_num())
 #else
 #define THREAD 0
 #endif
+
+/* Calls BLOCK(vectors) for as many vectors at once as there are left of the width, which is a multiple of one. */
+#define ALONG_WIDTH(width, most, BLOCK)                                         \
+  int64_t column = 0;                                                           \
+  for (; column + (most) * LANES <= (width); column += (most) * LANES) BLOCK(most); \
+  for (; column + 2 * LANES <= (width); column += 2 * LANES) BLOCK(2);          \
+  for (; column < (width); column += LANES) BLOCK(1);
 
 /* How many chunks the rows of one block have. */
 INLINE int64_t chunks_of(int64_t rows_per_block) { return (rows_per_block + ROWS_PER_CHUNK - 1) / ROWS_PER_CHUNK; }
@@ -91,6 +114,18 @@ INLINE void draw_words(const draw *wanted) {
   for (int i = 0; i < 4; i++) state[i] = wanted->state[i];
   for (int64_t i = 0; i < wanted->count; i++) wanted->words[i] = next_word(state);
   for (int i = 0; i < 4; i++) wanted->state[i] = state[i];
+}
+
+/* Transposes 64 words of 64 bits each. */
+static void turn_bits(uint64_t *words) {
+  uint64_t mask = 0x00000000ffffffff;
+  for (int step = 32; step != 0; step >>= 1, mask ^= mask << step)
+    for (int first = 0; first < 64; first += 2 * step)
+      for (int i = first; i < first + step; i++) {
+        const uint64_t swapped = ((words[i] >> step) ^ words[i + step]) & mask;
+        words[i] ^= swapped << step;
+        words[i + step] ^= swapped;
+      }
 }
 
 #define root_float sqrtf

@@ -126,17 +126,10 @@ INLINE void NAME(map_columns)(const REAL *s, const REAL *m, int64_t width, int64
   for (; row < rows; row++) NAME(map_tile)(s + row * width, m, width, column, out + row * width, 1, count, adds);
 }
 
-/* Calls BLOCK(vectors) for as many vectors at once as there are left of the width, which is a multiple of one. */
-#define ALONG_WIDTH(width, BLOCK)                                                         \
-  int64_t column = 0;                                                                     \
-  for (; column + MAP_VECTORS * LANES <= (width); column += MAP_VECTORS * LANES) BLOCK(MAP_VECTORS); \
-  for (; column + 2 * LANES <= (width); column += 2 * LANES) BLOCK(2);                    \
-  for (; column < (width); column += LANES) BLOCK(1);
-
 /* out = s m for the rows of a chunk, or with `adds` out = out + s m. */
 INLINE void NAME(map_rows)(int64_t rows, int64_t width, const REAL *s, const REAL *m, REAL *out, int adds) {
 #define BLOCK(count) NAME(map_columns)(s, m, width, column, out, rows, count, adds)
-  ALONG_WIDTH(width, BLOCK)
+  ALONG_WIDTH(width, MAP_VECTORS, BLOCK)
 #undef BLOCK
 }
 
@@ -175,37 +168,48 @@ INLINE void NAME(outer_tile)(const REAL *s, const REAL *z, int64_t width, int64_
 }
 
 /* out = s^T z, for a width that is a multiple of a vector's. The rows are cut into `num_segments`, each with a matrix
-   of its own in `partial`; these are added up in order. With `m` the rows of z are mapped on the way: mapped = z m, by
-   way of `room` for a chunk a thread where it is `is_streamed`; or mapped = mapped + z m where it `adds`. */
+   of its own in `partial`, which holds z^T s; these are added up in order. With `m` the rows of z are mapped on the way:
+   mapped = z m, by way of `room` for a chunk a thread where it is `is_streamed`; or mapped = mapped + z m where it
+   `adds`. Where enough of z is 0, it is passed over. */
 INLINE void NAME(outer_and_map)(int64_t num_rows, int64_t width, const REAL *s, const REAL *z, REAL *out,
                                 REAL *partial, int64_t num_segments, const REAL *m, REAL *mapped, int is_streamed,
                                 int adds, REAL *room, int num_threads) {
   const int64_t chunks = chunks_of(num_rows), square = width * width;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads) if (num_threads > 1)
   for (int64_t segment = 0; segment < num_segments; segment++) {
+    uint64_t marks[ROWS_PER_CHUNK * ((width + 63) / 64)];
     REAL *sum = partial + segment * square;
     for (int64_t i = 0; i < square; i++) sum[i] = 0;
     for (int64_t chunk = segment * chunks / num_segments; chunk < (segment + 1) * chunks / num_segments; chunk++) {
       const int64_t first = chunk * ROWS_PER_CHUNK * width, rows = end_of(chunk, num_rows) - chunk * ROWS_PER_CHUNK;
-#define BLOCK(count)                                        \
-  for (int64_t row = 0; row < width; row += OUTER_ROWS)      \
-  NAME(outer_tile)(s + first + row, z + first + column, width, rows, sum + row * width + column, count)
-      ALONG_WIDTH(width, BLOCK)
+      const int is_marked = NAME(mark)(rows, width, z + first, marks);
+      if (is_marked) {
+        NAME(outer_marked)(rows, width, z + first, marks, s + first, sum);
+      } else {
+#define BLOCK(count)                                   \
+  for (int64_t row = 0; row < width; row += OUTER_ROWS) \
+  NAME(outer_tile)(z + first + row, s + first + column, width, rows, sum + row * width + column, count)
+        ALONG_WIDTH(width, MAP_VECTORS, BLOCK)
 #undef BLOCK
+      }
       if (m == NULL) continue;
       REAL *to = is_streamed ? room + THREAD * ROWS_PER_CHUNK * width : mapped + first;
-      NAME(map_rows)(rows, width, z + first, m, to, adds);
+      if (is_marked) {
+        for (int64_t i = 0; i < rows * width && !adds; i++) to[i] = 0;
+        NAME(map_marked)(rows, width, z + first, marks, m, to);
+      } else {
+        NAME(map_rows)(rows, width, z + first, m, to, adds);
+      }
       if (is_streamed) NAME(stream)(rows * width, to, mapped + first);
     }
   }
-  for (int64_t i = 0; i < square; i++) out[i] = partial[i];
   for (int64_t segment = 1; segment < num_segments; segment++)
-    for (int64_t i = 0; i < square; i++) out[i] += partial[segment * square + i];
+    for (int64_t i = 0; i < square; i++) partial[i] += partial[segment * square + i];
+  for (int64_t row = 0; row < width; row++)
+    for (int64_t column = 0; column < width; column++) out[row * width + column] = partial[column * width + row];
 }
 
 void NAME(outer)(int64_t num_rows, int64_t width, const REAL *s, const REAL *z, REAL *out, REAL *partial,
                  int64_t num_segments, int num_threads) {
   NAME(outer_and_map)(num_rows, width, s, z, out, partial, num_segments, NULL, NULL, 0, 0, NULL, num_threads);
 }
-
-#undef ALONG_WIDTH
