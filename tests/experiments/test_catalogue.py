@@ -60,6 +60,15 @@ def test_a_depth_may_have_options_of_its_own() -> None:
     assert whose == {4: "chosen", 8: "released", 16: "released", 32: "released", 64: "released"}
 
 
+@pytest.mark.parametrize("dataset", ["cora", "citeseer"])
+def test_the_ablation_changes_nothing_but_the_coefficients(dataset: str) -> None:
+    learned, equal = (experiment(f"{row}_{dataset}").cells() for row in ("table2_adagpr", "ablation_uniform"))
+    for ours, other in zip(learned, equal, strict=True):
+        decays = {"convs": 1.0, "linears": 0.0001}
+        assert ours.options["weight_decay"] == {**decays, "coeffs": 0.1}
+        assert {**ours.options, "weight_decay": decays, "projection": "fixed"} == other.options
+
+
 @pytest.mark.parametrize(("end", "wrong"), [("[at.4]\ndropout = 0.1\n", "depth"), ("[at.2]\ndropuot = 0.1\n", "key")])
 def test_options_of_a_depth_are_checked(tmp_path: Path, end: str, wrong: str) -> None:
     path = tmp_path / "row.toml"
