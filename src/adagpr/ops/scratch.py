@@ -22,8 +22,8 @@ from adagpr.errors import StorageError
 
 __all__ = ["matrix", "matrix_like", "on_disk", "reused"]
 
-# Below this the C library keeps blocks itself.
-_LARGE = 16 * 2**20
+# Smaller blocks the C library keeps itself, and has no large pages for.
+_LARGE = 2**20
 _HUGE_PAGE, _MADV_HUGEPAGE = 2 * 2**20, 14
 # How many tensors look at a storage; without it nothing is used again.
 _users = getattr(torch._C, "_storage_Use_Count", None)

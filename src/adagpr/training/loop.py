@@ -99,7 +99,6 @@ class State:
         optimizer: Adam.
         stopping: The stopping rule's memory.
         history: One row of numbers for each epoch, in the order of the fields of `Epoch`.
-        coeffs: The coefficients of all layers after each epoch, where the model has any.
         best: The parameters of the best epoch.
         seconds: Time spent training so far, over all sessions.
     """
@@ -115,7 +114,7 @@ class State:
         self.optimizer = Adam(groups, config.lr)
         self.stopping = Stopping()
         self.history: list[list[float]] = []
-        self.coeffs: list[Tensor] = []
+        self._coeffs: Tensor | None = None
         self.best = {name: value.clone() for name, value in model.state_dict().items()}
         self.seconds = 0.0
 
@@ -144,9 +143,25 @@ class State:
             raise AdaGPRError(f"Training diverged at epoch {number}: the loss is not finite. Try a smaller lr.")
         self.history.append([getattr(epoch, name) for name in HISTORY_COLUMNS])
         if coeffs is not None:
-            self.coeffs.append(coeffs.cpu())
+            self._keep(coeffs)
         if self.stopping.update(number, epoch, config):
             self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
+
+    @property
+    def coeffs(self) -> Tensor | None:
+        """The coefficients after each epoch, ``[epochs, layers, hops]``, where the model has any."""
+        return None if self._coeffs is None else self._coeffs[: len(self.history)]
+
+    def _keep(self, coeffs: Tensor) -> None:
+        # In one block that doubles: a small one an epoch, between large ones that come and go, would keep the C library
+        # from using the memory of these again, and it would ask for more and more.
+        number, rows = len(self.history), self._coeffs
+        if rows is None or number > len(rows):
+            larger = torch.empty(max(2 * number, 64), *coeffs.shape, dtype=coeffs.dtype)
+            if rows is not None:
+                larger[: len(rows)] = rows
+            self._coeffs = rows = larger
+        rows[number - 1] = coeffs
 
     @property
     def last_epoch(self) -> Epoch:
@@ -165,8 +180,8 @@ class State:
         tensors |= {f"best/{name}": value for name, value in self.best.items()}
         tensors |= self.optimizer.tensors(self.model)
         tensors["history"] = torch.tensor(self.history, dtype=torch.float64)
-        if self.coeffs:
-            tensors["coeffs"] = torch.stack(self.coeffs)
+        if self.coeffs is not None:
+            tensors["coeffs"] = self.coeffs
         header = {
             "stopping": self.stopping.state(),
             "generator": seeding.capture(self.model.generator),
@@ -180,7 +195,7 @@ class State:
         self.best = _under("best/", tensors)
         self.optimizer.restore(self.model, tensors)
         self.history = tensors["history"].tolist()
-        self.coeffs = list(tensors["coeffs"]) if "coeffs" in tensors else []
+        self._coeffs = tensors.get("coeffs")
         self.stopping = Stopping(**header["stopping"])
         seeding.restore(self.model.generator, header["generator"])
         self.seconds = header["seconds"]

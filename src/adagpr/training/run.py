@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from torch import Tensor
 
 from adagpr.errors import InputError
@@ -89,17 +88,16 @@ def coefficient_column(layer: int, hop: int) -> str:
     return f"coeff_{layer}_{hop}"
 
 
-def history_table(rows: list[list[float]], names: list[str], coeffs: list[Tensor]) -> pa.Table:
+def history_table(rows: list[list[float]], names: list[str], coeffs: Tensor | None) -> pa.Table:
     """The history as a table, one row an epoch."""
     values = np.array(rows, dtype=np.float64)
     columns: dict[str, Any] = {"epoch": np.arange(1, len(rows) + 1)}
     columns |= {name: values[:, i] for i, name in enumerate(names)}
-    if coeffs:
-        stacked = torch.stack(coeffs).numpy()
-        _, num_layers, num_coeffs = stacked.shape
+    if coeffs is not None:
+        _, num_layers, num_coeffs = coeffs.shape
         for layer in range(num_layers):
             for hop in range(num_coeffs):
-                columns[coefficient_column(layer + 1, hop)] = stacked[:, layer, hop]
+                columns[coefficient_column(layer + 1, hop)] = coeffs[:, layer, hop].numpy()
     return pa.table(columns)
 
 

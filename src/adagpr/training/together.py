@@ -69,7 +69,7 @@ def _until_one_is_over(
         with torch.inference_mode():
             logits = replicas(x, training=False)
         for item, loss, own, coeffs in zip(sessions, losses, logits, replicas.coefficients(), strict=True):
-            item.state.add_epoch(loss, item.inputs.measured(own), coeffs.clone(), item.config)
+            item.state.add_epoch(loss, item.inputs.measured(own), coeffs, item.config)
         now = time.perf_counter()
         for state, seconds in zip(states, before, strict=True):
             state.seconds = seconds + (now - started) / len(states)
