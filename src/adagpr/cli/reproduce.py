@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adagpr.cli.options import DataRoot
+
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from adagpr.experiments.plan import Task
     from adagpr.experiments.reproduce import Report
@@ -34,6 +37,7 @@ def reproduce(
         int | None, typer.Option(min=1, help="Seeds for each split. Default: 3 on public splits, 1 on ten splits.")
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes. Default: one for each core.")] = None,
+    data_root: DataRoot = None,
     status: Annotated[
         bool, typer.Option("--status", help="Show what is done, missing or failed; run nothing.")
     ] = False,
@@ -60,7 +64,7 @@ def reproduce(
     if status:
         _status(planned, folders, as_json)
         return
-    failed = _run(list(distinct.values()), folders, jobs, notes)
+    failed = _run(list(distinct.values()), folders, jobs, data_root, notes)
     plain = []
     for target in asked:
         # The files hold all that is recorded, also what was not asked for now.
@@ -79,7 +83,9 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def _run(distinct: list[Task], folders: Folders, jobs: int | None, notes: Console) -> dict[str, str]:
+def _run(
+    distinct: list[Task], folders: Folders, jobs: int | None, data_root: Path | None, notes: Console
+) -> dict[str, str]:
     """Runs what is missing with a progress bar; why tasks failed, by their names."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -99,7 +105,7 @@ def _run(distinct: list[Task], folders: Folders, jobs: int | None, notes: Consol
             spent = sum(work[name] * have / count for name, (have, count) in done.items())
             bar.update(shown, completed=spent, description=task.name, runs=f"{counts[0]} of {counts[1]} runs")
 
-        run_tasks(distinct, folders, jobs or num_cores(), on_progress)
+        run_tasks(distinct, folders, jobs or num_cores(), on_progress, data_root)
     failures = [folders.failure(task) for task in distinct if folders.failure(task).exists()]
     return {path.stem: " ".join(dict.fromkeys(read_json(path)["failed"])) for path in failures}
 
@@ -117,8 +123,8 @@ def _work(task: Task) -> float:
 
 
 def _status(planned: dict[str, list[Task]], folders: Folders, as_json: bool) -> None:
+    """How many numbers of each method are done on each data set, and which others have begun or failed."""
     from rich.console import Console
-    from rich.table import Table
 
     from adagpr.experiments.runner import STATES, state_of
 
@@ -126,17 +132,46 @@ def _status(planned: dict[str, list[Task]], folders: Folders, as_json: bool) -> 
     if as_json:
         typer.echo(json.dumps(states, indent=2))
         return
-    shown = Table(box=None, pad_edge=False)
-    for heading in ("target", *STATES):
-        shown.add_column(heading, justify="left" if heading == "target" else "right")
-    for target, found in states.items():
-        shown.add_row(target, *(str(list(found.values()).count(kind)) for kind in STATES))
     console = Console(highlight=False)
-    console.print(shown)
-    for kind in ("part", "failed", "missing"):
-        names = sorted({name for found in states.values() for name, state in found.items() if state == kind})
-        if names:
-            console.print(f"\n{kind}: {', '.join(names)}", soft_wrap=True)
+    for target, group in planned.items():
+        if group:
+            console.print(_done(target, group, states[target]))
+            console.print()
+    everything = {task.name: (states[target][task.name], task) for target, group in planned.items() for task in group}
+    by_state = {kind: [task for state, task in everything.values() if state == kind] for kind in STATES}
+    console.print(f"In all {', '.join(f'{len(group)} {kind}' for kind, group in by_state.items())}.")
+    for kind in ("part", "failed"):
+        if by_state[kind]:
+            console.print(f"{kind}: {' '.join(_patterns(by_state[kind]))}", soft_wrap=True)
+
+
+def _patterns(group: list[Task]) -> list[str]:
+    """Tasks as ``--only`` takes them: rows, and behind a colon their depths."""
+    depths: dict[str, list[str]] = {}
+    for task in group:
+        depths.setdefault(task.row.name, []).append("" if task.cell.layers is None else str(task.cell.layers))
+    return [f"{row}:{','.join(found)}".rstrip(":") for row, found in depths.items()]
+
+
+def _done(target: str, group: list[Task], states: dict[str, str]) -> Table:
+    """How many of a target's numbers are done, a row for each method, a column for each data set."""
+    from rich.table import Table
+
+    from adagpr.data import catalogue
+
+    names = {task.row.data.name for task in group}
+    datasets = [name for name in catalogue() if name in names]
+    shown = Table(title=f"{target}: done of all", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    shown.add_column("method")
+    for dataset in datasets:
+        shown.add_column(dataset, justify="right", no_wrap=True)
+    for method in dict.fromkeys(task.row.method for task in group):
+        cells = []
+        for dataset in datasets:
+            found = [states[task.name] for task in group if (task.row.method, task.row.data.name) == (method, dataset)]
+            cells.append(f"{found.count('done')}/{len(found)}" if found else "")
+        shown.add_row(method, *cells)
+    return shown
 
 
 def _show(made: Report) -> None:

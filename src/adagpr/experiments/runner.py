@@ -91,7 +91,11 @@ def state_of(folders: Folders, task: Task) -> str:
 
 
 def run_tasks(
-    tasks: Sequence[Task], folders: Folders, num_workers: int = 1, on_progress: Progress | None = None
+    tasks: Sequence[Task],
+    folders: Folders,
+    num_workers: int = 1,
+    on_progress: Progress | None = None,
+    data_root: Path | None = None,
 ) -> list[dict[str, Any]]:
     """Runs what is missing of the tasks and returns their records; one that failed has none.
 
@@ -100,9 +104,10 @@ def run_tasks(
         folders: Where runs and records are kept; what is there is used, what is interrupted goes on.
         num_workers: Number of processes.
         on_progress: Called when a task is looked at and whenever a run of it ends.
+        data_root: Folder of the data files; see `adagpr.load`.
     """
     make_folder(folders.records)
-    boards = [_Board(task, folders, on_progress) for task in tasks]
+    boards = [_Board(task, folders, on_progress, data_root) for task in tasks]
     waiting = [(number, group) for number, board in enumerate(boards) for group in board.groups()]
     while waiting:
         busy: list[tuple[int, Sequence[Job]]] = []
@@ -129,9 +134,10 @@ def run_tasks(
 class _Board:
     """A task in progress: which of its runs there are, and which are still to do."""
 
-    def __init__(self, task: Task, folders: Folders, on_progress: Progress | None) -> None:
+    def __init__(self, task: Task, folders: Folders, on_progress: Progress | None, data_root: Path | None) -> None:
         self.task, self._folders, self._on_progress = task, folders, on_progress
-        graph, splits = _load(task.row.data.name, task.row.data.split)
+        graph, splits = _load(task.row.data.name, task.row.data.split, data_root)
+        self._graph = graph
         self.model = str(task.row.model["name"])
         self.options = {**task.cell.options, "num_threads": 1}
         stored = read_record(folders, task) or {"runs": []}
@@ -163,8 +169,7 @@ class _Board:
     def groups(self) -> list[Sequence[Job]]:
         """What is to do, by what trains together."""
         missing = [job for job in self._jobs if job.number not in self.rows]
-        graph, _ = _load(self.task.row.data.name, self.task.row.data.split)
-        return in_groups(missing, group_size(graph, self.model, self.options))
+        return in_groups(missing, group_size(self._graph, self.model, self.options))
 
     def fit(self, group: Sequence[Job]) -> list[tuple[Any, ...]]:
         """Fits runs in this process; what became of each, as `add` takes it, or ``("busy", job)``."""
@@ -176,9 +181,8 @@ class _Board:
     def _trained(self, group: Sequence[Job]) -> list[tuple[Any, ...]]:
         if not group:
             return []
-        graph, _ = _load(self.task.row.data.name, self.task.row.data.split)
         try:
-            runs = fit_group(graph, self.model, group, self.options, lambda message: None)
+            runs = fit_group(self._graph, self.model, group, self.options, lambda message: None)
         except BusyError:
             if len(group) == 1:
                 return [("busy", group[0])]
@@ -244,8 +248,8 @@ class _Board:
 
 
 @cache
-def _load(name: str, split: str) -> tuple[Graph, list[Split]]:
-    return load(name, split)
+def _load(name: str, split: str, data_root: Path | None) -> tuple[Graph, list[Split]]:
+    return load(name, split, data_root=data_root)
 
 
 def _names(
