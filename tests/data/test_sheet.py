@@ -64,17 +64,12 @@ def test_every_kind_of_file_gives_the_same_table(name: str, tmp_path: Path) -> N
     assert [sheet.kind(column) for column in sheet.names] == ["whole", "real", "boolean", "text"]
 
 
-class Capsule:
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        return TABLE.__arrow_c_stream__(requested_schema)
-
-
 class Convertible:
     def to_arrow(self) -> pa.Table:
         return TABLE
 
 
-@pytest.mark.parametrize("source", [TABLE, TABLE.to_batches()[0], Capsule(), Convertible(), TABLE.to_pydict()])
+@pytest.mark.parametrize("source", [TABLE, TABLE.to_batches()[0], Convertible(), TABLE.to_pydict()])
 def test_tables_in_memory_come_in_through_arrow(source: Any) -> None:
     assert columns(read_sheet(source, "nodes")) == TABLE.to_pydict()
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.feather as feather
@@ -58,6 +59,8 @@ def saved(folder: Path, ending: str, nodes: dict[str, Any], edges: dict[str, Any
             pq.write_table(table, path, row_group_size=250)
         elif ending == "csv":
             arrow_csv.write_csv(table, path)
+        elif ending == "arrow":
+            pl.DataFrame(table).cast({"topic": pl.Categorical} if "topic" in columns else {}).write_ipc(path)
         else:
             feather.write_feather(table, path, chunksize=170)
     return paths

@@ -56,6 +56,7 @@ def assert_equal_parts(streamed: Parts, other: Parts) -> None:
         ("text", False, "parquet", True),
         ("text", True, "csv", False),
         ("text", True, "feather", True),
+        ("text", True, "arrow", False),
     ],
 )
 def test_the_parts_are_those_of_the_tables_read_whole(

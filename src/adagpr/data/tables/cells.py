@@ -23,6 +23,7 @@ __all__ = [
     "quoted",
     "typed",
     "without_missing_words",
+    "without_views",
 ]
 
 Kind = Literal["missing", "whole", "real", "boolean", "date", "text", "other"]
@@ -35,6 +36,8 @@ MISSING_WORDS = (
 # Whole numbers are exact in float64 up to here.
 _EXACT = 2.0**53
 _MAX_SHOWN = 60
+# Older versions of Arrow have none.
+_VIEWS = ("is_string_view", "is_binary_view")
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
 
@@ -92,6 +95,19 @@ def plain(values: Any) -> Any:
     return values
 
 
+def without_views(values: Any) -> Any:
+    """Texts as all of Arrow's functions take them; polars and others hand them over as views, which few do."""
+    kind = values.type
+    if pa.types.is_dictionary(kind) and _is_view(kind.value_type):
+        return values.cast(pa.dictionary(kind.index_type, pa.large_string(), kind.ordered))
+    # As bytes: what is no text is found where the column is used.
+    return values.cast(pa.large_binary()) if _is_view(kind) else values
+
+
+def _is_view(kind: Any) -> bool:
+    return any(getattr(pa.types, test)(kind) for test in _VIEWS if hasattr(pa.types, test))
+
+
 def _narrow(values: Any, kind: Any) -> Any:
     """Values in the widest type of their sort."""
     if _is_text(kind):
@@ -109,10 +125,7 @@ def _narrow(values: Any, kind: Any) -> Any:
 
 def _is_text(kind: Any) -> bool:
     text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    others = ("is_fixed_size_binary", "is_string_view", "is_binary_view")
-    return any(test(kind) for test in text) or any(
-        getattr(pa.types, test)(kind) for test in others if hasattr(pa.types, test)
-    )
+    return any(test(kind) for test in (*text, pa.types.is_fixed_size_binary))
 
 
 def without_missing_words(texts: Any) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from adagpr.data.tables.cells import Kind, as_texts, kind_of, plain, typed, without_missing_words
+from adagpr.data.tables.cells import Kind, as_texts, kind_of, plain, typed, without_missing_words, without_views
 from adagpr.data.tables.delimited import read_delimited
 from adagpr.errors import InputError, unknown_name
 
@@ -185,7 +185,7 @@ def _sheet(name: str, columns: Sequence[tuple[str, Any]], is_text: bool, may_be_
             nameless.add(column)
         if column in named:
             raise InputError(f"{name}: two columns are called '{column}'; give each its own name.")
-        named[column] = values
+        named[column] = without_views(values)
     if not named:
         raise InputError(f"{name}: there are no columns.")
     lengths = {len(values) for values in named.values()}

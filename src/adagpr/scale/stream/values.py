@@ -17,7 +17,8 @@ def cleaned(table: Any, name: str) -> Any:
     """A column as one array: categories as what they stand for, texts trimmed, nothing for NaN and the empty text."""
     values = table[name].combine_chunks()
     if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
+        known = values.dictionary
+        values = (known.cast(pa.large_string()) if is_text(known.type) else known).take(values.indices)
     if pa.types.is_floating(values.type):
         return _without(values, pc.is_nan(values))
     if is_text(values.type):
