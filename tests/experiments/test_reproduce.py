@@ -168,11 +168,22 @@ def test_a_killed_command_goes_on_where_it_was(tmp_path: Path) -> None:
     assert np.shape(curve["coefficients"])[1:] == (4, 4)
 
 
-def _short(out: Path) -> list[str]:
+@pytest.mark.usefixtures("benchmark_root")
+def test_an_interrupted_command_says_that_it_goes_on(tmp_path: Path) -> None:
+    command = _short(tmp_path, max_epochs=1500)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not list((tmp_path / "runs").glob("*/config.toml")):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate()
+    assert (process.returncode, told) == (130, "Stopped. The same command goes on from the last checkpoint.\n")
+
+
+def _short(out: Path, max_epochs: int = 4) -> list[str]:
     """The real command with trainings of a few epochs."""
     script = (
         "import sys; from adagpr.experiments import catalogue; from adagpr.cli.main import main\n"
-        "for row in catalogue().values(): row.training['max_epochs'] = 4\n"
+        f"for row in catalogue().values(): row.training['max_epochs'] = {max_epochs}\n"
         "sys.argv = ['adagpr', *sys.argv[1:]]; main()"
     )
     return [sys.executable, "-c", script, *COMMAND[3:], "--out", str(out)]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from adagpr.cli.interruption import interruptible
 from adagpr.cli.options import (
     AsIs,
     DataRoot,
@@ -247,7 +248,7 @@ def _show(made: Parts, with_notes: bool) -> None:
 @contextmanager
 def _progress_bar() -> Iterator[OnProgress | None]:
     """A bar on a terminal's standard error; elsewhere silence."""
-    try:
+    with interruptible(" with what is not done"):
         if not sys.stderr.isatty():
             yield None
             return
@@ -262,6 +263,3 @@ def _progress_bar() -> Iterator[OnProgress | None]:
                 progress.update(task, description=stage, completed=done, total=total or None)
 
             yield tell
-    except KeyboardInterrupt:
-        sys.stderr.write("Stopped. The same command goes on with what is not done.\n")
-        raise typer.Exit(130) from None

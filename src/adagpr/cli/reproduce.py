@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adagpr.cli.interruption import interruptible
 from adagpr.cli.options import DataRoot
 
 if TYPE_CHECKING:
@@ -94,8 +95,17 @@ def _run(
     from adagpr.training.machine import num_cores
 
     work = {task.name: _work(task) for task in distinct}
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[runs]}"))
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=notes, transient=True) as bar:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[runs]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with (
+        interruptible(" from the last checkpoint"),
+        Progress(*columns, console=notes, transient=True, disable=not notes.is_terminal) as bar,
+    ):
         shown = bar.add_task("reading", total=sum(work.values()), runs="")
         done: dict[str, tuple[int, int]] = {}
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import typer
+from adagpr.cli.interruption import interruptible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +33,7 @@ def training_bar(num_runs: int, max_epochs: int | None) -> Iterator[tuple[Start,
     )
     console = Console(stderr=True)
     with (
-        _interruptible(),
+        interruptible(" from the last checkpoint"),
         Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
     ):
         tasks: dict[int, Any] = {}
@@ -55,12 +54,3 @@ def training_bar(num_runs: int, max_epochs: int | None) -> Iterator[tuple[Start,
                 progress.remove_task(tasks.pop(number))
 
         yield start, end
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        sys.stderr.write("Stopped. The same command goes on from the last checkpoint.\n")
-        raise typer.Exit(130) from None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from adagpr.cli.interruption import interruptible
 from adagpr.cli.options import DataRoot
 from adagpr.cli.request import read_request
 from adagpr.errors import InputError
@@ -115,25 +116,24 @@ def _progress_bar() -> Iterator[Callable[[Standing], None]]:
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    try:
-        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-            task = progress.add_task("searching", total=None, note="starting")
+    with (
+        interruptible("; trials that were running are taken up again"),
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
+    ):
+        task = progress.add_task("searching", total=None, note="starting")
 
-            def update(standing: Standing) -> None:
-                best = "none complete yet" if standing.best_value is None else f"lowest loss {standing.best_value:.4f}"
-                is_over = standing.num_done >= standing.num_trials
-                progress.update(
-                    task,
-                    total=standing.num_trials,
-                    completed=standing.num_done,
-                    note=best,
-                    description="testing" if is_over else "searching",
-                )
+        def update(standing: Standing) -> None:
+            best = "none complete yet" if standing.best_value is None else f"lowest loss {standing.best_value:.4f}"
+            is_over = standing.num_done >= standing.num_trials
+            progress.update(
+                task,
+                total=standing.num_trials,
+                completed=standing.num_done,
+                note=best,
+                description="testing" if is_over else "searching",
+            )
 
-            yield update
-    except KeyboardInterrupt:
-        sys.stderr.write("Stopped. The same command goes on; trials that were running are taken up again.\n")
-        raise typer.Exit(130) from None
+        yield update
 
 
 def _show(record: dict[str, Any], folder: Path) -> None:
