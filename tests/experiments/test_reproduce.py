@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,26 @@ def test_runs_of_a_task_that_was_interrupted_are_known_without_their_folders(fol
     assert whole["runs"][0] == kept
     assert [item.name for item in elsewhere.runs.iterdir()] == [whole["runs"][1]["config"]]
     assert not folders.part(task()).exists()
+
+
+def test_a_command_keeps_what_another_has_recorded_of_the_same_task(folders: Folders) -> None:
+    """The other one begins while the first run of this one ends, and is stopped when it has two."""
+    other = Folders(folders.runs.parent / "other", folders.records)
+
+    def stop_at(count: int) -> Callable[[Task, int, int], None]:
+        def on_progress(item: Task, complete: int, total: int) -> None:
+            if complete == 1 and count == 2:
+                with pytest.raises(KeyboardInterrupt):
+                    run_tasks([item], other, on_progress=stop_at(3))
+            if complete == count:
+                raise KeyboardInterrupt
+
+        return on_progress
+
+    several = task(seeds=(0, 1, 2))
+    with pytest.raises(KeyboardInterrupt):
+        run_tasks([several], folders, on_progress=stop_at(2))
+    assert [run["seed"] for run in read_json(folders.part(several))["runs"]] == [0, 1]
 
 
 def test_a_task_that_fails_says_why_and_does_not_stop_the_others(folders: Folders) -> None:

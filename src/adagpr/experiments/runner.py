@@ -149,15 +149,24 @@ class _Board:
             Job(number, *pair, folders.runs / name)
             for number, (pair, name) in enumerate(zip(pairs, self._names, strict=True))
         ]
-        part = _read(folders.part(task), task) or {"runs": []}
-        known = {run["config"]: run for run in (*part["runs"], *stored["runs"])}
-        self.rows: dict[int, dict[str, Any]] = {
-            number: known[name]
-            for number, name in enumerate(self._names)
-            if name in known and self._is_enough(known[name])
-        }
+        self.rows: dict[int, dict[str, Any]] = {}
+        self._take_in(stored["runs"])
+        self._take_in_part()
         self.failures: list[str] = []
         self._tell()
+
+    def _take_in(self, runs: Sequence[dict[str, Any]]) -> None:
+        """Enters runs that are recorded already."""
+        known = {run["config"]: run for run in runs if self._is_enough(run)}
+        for number, name in enumerate(self._names):
+            if number not in self.rows and name in known:
+                self.rows[number] = known[name]
+
+    def _take_in_part(self) -> None:
+        """Enters what there is of a task that is not complete, another command's runs too."""
+        part = _read(self._folders.part(self.task), self.task)
+        if part is not None:
+            self._take_in(part["runs"])
 
     def _is_enough(self, row: Mapping[str, Any]) -> bool:
         return "coefficients" in row or not self._prints_coefficients
@@ -221,6 +230,7 @@ class _Board:
             self.finish()
         elif self.rows:
             make_folder(self._folders.part(self.task).parent)
+            self._take_in_part()
             write_json(self._folders.part(self.task), self._content())
 
     def finish(self) -> dict[str, Any] | None:
