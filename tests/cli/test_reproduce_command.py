@@ -1,15 +1,21 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from adagpr.experiments import catalogue
-from adagpr.files import make_folder, write_json
+from adagpr.files import make_folder, read_json, write_json
 from tests.cli.command import adagpr
 
 ROW = "hop0_adagpr_texas"
+WORDS = ("reproduce", "evolution", "--only", "texas", "--jobs", "2")
 
 
 def test_the_status_counts_what_is_done_and_names_what_has_begun(tmp_path: Path) -> None:
@@ -34,3 +40,54 @@ def test_the_data_root_is_where_files_are_read_from(
     words = ("reproduce", "evolution", "--only", ROW, "--jobs", "1", "--data-root", str(benchmark_root), "--json")
     (found,) = json.loads(adagpr(*words, "--out", str(tmp_path / "out")))
     assert (found["dataset"], found["num_runs"]) == ("texas", 10)
+
+
+@pytest.mark.usefixtures("benchmark_root")
+def test_two_commands_in_one_folder_do_no_run_twice(tmp_path: Path) -> None:
+    """Both end well; a run that one of them made is there once, untouched by the other."""
+    both = [
+        subprocess.Popen(_short(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    outputs = [process.communicate()[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert outputs[0] == outputs[1]
+    records = list((tmp_path / "runs").glob("*/record.json"))
+    assert len(records) == 20
+    assert list((tmp_path / "runs").rglob("*.tmp")) == []
+
+
+@pytest.mark.usefixtures("benchmark_root")
+def test_a_killed_command_goes_on_where_it_was(tmp_path: Path) -> None:
+    process = subprocess.Popen(_short(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not list((tmp_path / "runs").glob("*/config.toml")):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "evolution.md").exists()
+    done = subprocess.run(_short(tmp_path), capture_output=True, text=True, check=True)
+    assert "paired over 10 splits" in done.stdout
+    for kind in ("md", "tex", "csv", "json", "pdf", "png", "svg"):
+        assert (tmp_path / f"evolution.{kind}").stat().st_size > 0
+    curve = read_json(tmp_path / "evolution-texas.json")
+    assert np.shape(curve["coefficients"])[1:] == (4, 4)
+
+
+@pytest.mark.usefixtures("benchmark_root")
+def test_an_interrupted_command_says_that_it_goes_on(tmp_path: Path) -> None:
+    command = _short(tmp_path, max_epochs=1500)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not list((tmp_path / "runs").glob("*/config.toml")):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate()
+    assert (process.returncode, told) == (130, "Stopped. The same command goes on from the last checkpoint.\n")
+
+
+def _short(out: Path, max_epochs: int = 4) -> list[str]:
+    """The real command with trainings of a few epochs."""
+    script = (
+        "import sys; from adagpr.experiments import catalogue; from adagpr.cli.main import main\n"
+        f"for row in catalogue().values(): row.training['max_epochs'] = {max_epochs}\n"
+        "sys.argv = ['adagpr', *sys.argv[1:]]; main()"
+    )
+    return [sys.executable, "-c", script, *WORDS, "--out", str(out)]
