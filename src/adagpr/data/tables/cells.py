@@ -125,7 +125,7 @@ def _narrow(values: Any, kind: Any) -> Any:
 
 def _is_text(kind: Any) -> bool:
     text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    return any(test(kind) for test in (*text, pa.types.is_fixed_size_binary))
+    return any(test(kind) for test in (*text, pa.types.is_fixed_size_binary, _is_view))
 
 
 def without_missing_words(texts: Any) -> Any:
