@@ -3,8 +3,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
+
+from tests.cli.command import adagpr
+
+
+def test_version_is_the_installed_one() -> None:
+    assert adagpr("--version") == f"adagpr {version('adagpr')}\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="torch has other threads there")

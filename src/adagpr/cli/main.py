@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
+import adagpr
 from adagpr.cli import (
     bench,
     bounds,
@@ -34,12 +35,28 @@ _LOOKS = "1000"
 
 app = typer.Typer(
     name="adagpr",
-    help="Classify the nodes of a graph, and see how much of the graph each layer uses.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"adagpr {adagpr.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Classify the nodes of a graph, and see how much of the graph each layer uses."""
+
+
 app.command("train")(train.train)
 app.command("predict")(predict.predict)
 app.command("models")(models.models)
