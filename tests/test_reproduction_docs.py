@@ -24,7 +24,7 @@ def made_up(tmp_path: Path) -> list[str | Path]:
     for layers, ours in ((2, 80.9), (4, 78.5)):
         record = {"table": 2, "dataset": "cora", "method": "GCN", "layers": layers, "test_acc": ours, "published": 80.0}
         record |= {"num_runs": 3 if layers == 2 else 1, "settings": "chosen" if layers == 2 else "released"}
-        record |= {"test_acc_std": 0.0, "settings_from": "here", "runs": [{"test_acc": ours / 100}]}
+        record |= {"test_acc_std": 0.0, "settings_from": "here", "runs": [{"split": "public", "test_acc": ours / 100}]}
         (tmp_path / f"table2_gcn_cora-{layers}.json").write_text(json.dumps(record))
     return ["--records", tmp_path, "--reasons", tmp_path / "reasons.toml"]
 

@@ -59,7 +59,13 @@ def test_ties_survive_the_order_of_summation() -> None:
 def test_rounded_differences_tie_within_the_tolerance() -> None:
     exact, rounded = [3 * NODE, 3 * NODE, -3 * NODE, NODE], [8.11, 8.11, -8.1, 2.7]
     assert paired_test(rounded).p_value < paired_test(exact).p_value
-    assert paired_test(rounded, tolerance=0.02).p_value == paired_test(exact).p_value
+    assert paired_test(rounded, tolerance=0.01).p_value == paired_test(exact).p_value
+
+
+@pytest.mark.parametrize("num", [10, 21])
+def test_rounding_does_not_hide_small_differences_that_all_agree(num: int) -> None:
+    # Whatever was rounded away, each of them is above 0, so that no sum with a sign flipped comes near.
+    assert paired_test([0.05] * num, tolerance=0.01).p_value <= 2 / 2**10
 
 
 def test_twenty_pairs_are_counted_and_more_are_sampled() -> None:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
-__all__ = ["AdaGPRError", "BusyError", "InputError", "StorageError", "unknown_name"]
+__all__ = [
+    "AdaGPRError",
+    "BusyError",
+    "InputError",
+    "OutOfMemoryError",
+    "StorageError",
+    "did_you_mean",
+    "memory_errors",
+    "unknown_name",
+]
 
 
 class AdaGPRError(Exception):
@@ -24,9 +34,31 @@ class StorageError(AdaGPRError, OSError):
     """A file could not be written or read although the request was fine. The command line ends with exit code 1."""
 
 
+class OutOfMemoryError(AdaGPRError, MemoryError):
+    """There was not enough memory."""
+
+
+@contextlib.contextmanager
+def memory_errors() -> Iterator[None]:
+    """Turns what Python and torch raise when memory runs out into an `OutOfMemoryError`."""
+    try:
+        yield
+    except AdaGPRError:
+        raise
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
+            raise
+        raise OutOfMemoryError("There is not enough memory for this.") from error
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str], see: str = "") -> InputError:
     """Builds the error for a name that nobody knows, offering the nearest known one."""
     names = sorted(known)
-    near = get_close_matches(str(name), names, n=1, cutoff=0.5)
-    hint = f" Did you mean '{near[0]}'?" if near else f" Known: {', '.join(names)}."
+    hint = did_you_mean(name, names) or f" Known: {', '.join(names)}."
     return InputError(f"Unknown {kind} '{name}'.{hint}{f' See: {see}' if see else ''}")
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Asks whether the nearest known name was meant, with a space in front; empty where none is near."""
+    near = get_close_matches(str(name), sorted(known), n=1, cutoff=0.5)
+    return f" Did you mean '{near[0]}'?" if near else ""

@@ -98,6 +98,17 @@ def folder_lock(folder: Path) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def taking_turns(folder: Path) -> Iterator[None]:
+    """Waits until no other process is in such a context with this folder; for reading, changing and writing a file."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def write_text(path: Path, text: str) -> None:
     """Writes text, atomically."""
 

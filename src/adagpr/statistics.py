@@ -105,7 +105,8 @@ def paired_test(
 
     Args:
         differences: One difference :math:`d_i` a pair, at least one; the pairs are independent.
-        tolerance: A mean that falls short of the observed one by so little counts as equal; for rounded differences.
+        tolerance: Each difference may be off by so much, having been rounded. A mean counts as equal to the observed
+            one where the differences whose signs tell the two apart may make up for what it falls short by.
         seed: Chooses the drawn patterns; of no effect up to 20 pairs.
 
     Returns:
@@ -119,19 +120,31 @@ def paired_test(
         PairedTest(p_value=0.25, method='exact sign flips')
     """
     vector = _vector("paired_test", differences)
-    # Ties count, and floating point must not break them: the same sum in another order differs in its last bits.
-    threshold = abs(vector.sum()) - 1e-9 * np.abs(vector).sum() - tolerance * len(vector)
     if len(vector) <= MOST_EXACT:
-        sums = np.zeros(1)
+        sums, num_flips = np.zeros(1), np.zeros(1)
         for difference in vector:
             sums = np.concatenate([sums - difference, sums + difference])
-        return PairedTest(float((np.abs(sums) >= threshold).mean()), "exact sign flips")
+            num_flips = np.concatenate([num_flips + 1, num_flips])
+        return PairedTest(float(_is_far(vector, sums, num_flips, tolerance).mean()), "exact sign flips")
     generator = np.random.default_rng(seed)
-    sums = np.zeros(NUM_DRAWN)
+    sums, num_flips = np.zeros(NUM_DRAWN), np.zeros(NUM_DRAWN)
     for difference in vector:
-        sums += difference * generator.choice((-1.0, 1.0), NUM_DRAWN)
-    num_far = int((np.abs(sums) >= threshold).sum())
+        signs = generator.choice((-1.0, 1.0), NUM_DRAWN)
+        sums += difference * signs
+        num_flips += signs < 0
+    num_far = int(_is_far(vector, sums, num_flips, tolerance).sum())
     return PairedTest((num_far + 1) / (NUM_DRAWN + 1), "sampled sign flips")
+
+
+def _is_far(
+    vector: NDArray[np.float64], sums: NDArray[np.float64], num_flips: NDArray[np.float64], tolerance: float
+) -> NDArray[np.bool_]:
+    """Which sums of differences with some signs flipped are at least as far from 0 as the sum with none."""
+    # A sum falls short by twice the flipped differences, or on the other side of 0 by twice the others.
+    num_told = np.where(sums * vector.sum() >= 0, num_flips, len(vector) - num_flips)
+    # Ties count, and floating point must not break them: the same sum in another order differs in its last bits.
+    slack = 1e-9 * np.abs(vector).sum() + 2 * tolerance * num_told
+    return np.asarray(np.abs(sums) >= abs(vector.sum()) - slack)
 
 
 def bootstrap_interval(

@@ -57,6 +57,9 @@ def test_a_run_is_compared_by_its_seed(runs: Path) -> None:
     lines = adagpr("compare", str(runs / "gcn" / "1"), str(runs / "mlp" / "1")).splitlines()
     assert lines[2].split()[:2] == ["split", "seed"]
     assert lines[3].split()[:2] == ["random/1", "0"]
+    assert " points; A won " in lines[6]
+    plain = json.loads(adagpr("compare", str(runs / "gcn" / "1"), str(runs / "mlp" / "1"), "--json"))
+    assert (plain["t_interval"], plain["bootstrap_interval"]) == (None, None)
 
 
 @pytest.mark.parametrize(

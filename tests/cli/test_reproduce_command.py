@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from adagpr.files import make_folder, read_json, write_json
 from tests.cli.command import adagpr
 
 ROW = "hop0_adagpr_texas"
+RECORDS = Path(__file__).parents[2] / "results" / "catalogue"
 WORDS = ("reproduce", "evolution", "--only", "texas", "--jobs", "2")
 
 
@@ -44,32 +46,57 @@ def test_the_data_root_is_where_files_are_read_from(
 
 @pytest.mark.usefixtures("benchmark_root")
 def test_two_commands_in_one_folder_do_no_run_twice(tmp_path: Path) -> None:
-    """Both end well; a run that one of them made is there once, untouched by the other."""
     both = [
         subprocess.Popen(_short(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
     ]
     outputs = [process.communicate()[0] for process in both]
     assert [process.returncode for process in both] == [0, 0]
     assert outputs[0] == outputs[1]
-    records = list((tmp_path / "runs").glob("*/record.json"))
-    assert len(records) == 20
+    assert len(_trained(tmp_path)) == 20
+    assert sorted(_trained(tmp_path)) == sorted(_complete(tmp_path))
     assert list((tmp_path / "runs").rglob("*.tmp")) == []
 
 
 @pytest.mark.usefixtures("benchmark_root")
 def test_a_killed_command_goes_on_where_it_was(tmp_path: Path) -> None:
-    process = subprocess.Popen(_short(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not list((tmp_path / "runs").glob("*/config.toml")):
+    command = [*_short(tmp_path, max_epochs=300), "--jobs", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not _complete(tmp_path):
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "evolution.md").exists()
-    done = subprocess.run(_short(tmp_path), capture_output=True, text=True, check=True)
+    before = _complete(tmp_path)
+    assert 0 < len(before) < 20
+    (tmp_path / "trained").unlink(missing_ok=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert sorted([*before, *_trained(tmp_path)]) == sorted(_complete(tmp_path))
     assert "paired over 10 splits" in done.stdout
     for kind in ("md", "tex", "csv", "json", "pdf", "png", "svg"):
         assert (tmp_path / f"evolution.{kind}").stat().st_size > 0
     curve = read_json(tmp_path / "evolution-texas.json")
     assert np.shape(curve["coefficients"])[1:] == (4, 4)
+
+
+@pytest.mark.usefixtures("benchmark_root")
+@pytest.mark.parametrize(
+    ("width", "left_out"), [(80, "table, runs, difference, settings"), (100, "settings"), (140, "")]
+)
+def test_a_narrow_terminal_shows_fewer_columns_and_cuts_none(
+    width: int, left_out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "table3_incepgcn-drop_chameleon"
+    for file in RECORDS.glob(f"{name}-*.json"):
+        make_folder(tmp_path / "catalogue")
+        shutil.copy(file, tmp_path / "catalogue")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown = adagpr("reproduce", "table3", "--only", name, "--jobs", "1", "--out", str(tmp_path))
+    assert "IncepGCN(Drop)" in shown
+    assert "ours lower" in shown
+    assert "…" not in shown
+    assert (f"columns: {left_out}." in shown) == bool(left_out)
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.usefixtures("benchmark_root")
@@ -84,10 +111,25 @@ def test_an_interrupted_command_says_that_it_goes_on(tmp_path: Path) -> None:
 
 
 def _short(out: Path, max_epochs: int = 4) -> list[str]:
-    """The real command with trainings of a few epochs."""
+    """The real command with trainings of a few epochs, which writes down those that it brought to their end."""
     script = (
         "import sys; from adagpr.experiments import catalogue; from adagpr.cli.main import main\n"
+        "from adagpr.training.fitting import Session\n"
         f"for row in catalogue().values(): row.training['max_epochs'] = {max_epochs}\n"
+        "finish = Session.finish\n"
+        "def noted(session):\n"
+        "    run = finish(session)\n"
+        f"    print(run.folder.name, file=open({str(out / 'trained')!r}, 'a'))\n"
+        "    return run\n"
+        "Session.finish = noted\n"
         "sys.argv = ['adagpr', *sys.argv[1:]]; main()"
     )
     return [sys.executable, "-c", script, *WORDS, "--out", str(out)]
+
+
+def _trained(out: Path) -> list[str]:
+    return (out / "trained").read_text().split()
+
+
+def _complete(out: Path) -> list[str]:
+    return [path.parent.name for path in (out / "runs").glob("*/record.json")]

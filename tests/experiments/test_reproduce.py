@@ -9,14 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from adagpr.errors import InputError
-from adagpr.experiments import TARGETS, Experiment, Folders, Task, run_tasks, tasks
+from adagpr.experiments import TARGETS, Experiment, Folders, Task, plan, run_tasks, tasks
 from adagpr.experiments.catalogue import Cell
 from adagpr.experiments.reproduce import pattern, report
 from adagpr.experiments.runner import state_of
-from adagpr.experiments.tables import accuracy_rows, property_rows, to_csv, to_latex, to_markdown, verdict
+from adagpr.experiments.tables import accuracy_rows, accuracy_table, property_rows, to_csv, verdict
 from adagpr.files import read_json, write_json
+from adagpr.training import TrainingConfig
+from adagpr.training.loop import Inputs, State, train
 
 
 def task(name: str = "tiny", seeds: tuple[int, ...] = (0,), **training: Any) -> Task:
@@ -59,6 +62,7 @@ def test_targets_plan_what_the_paper_prints() -> None:
         (["table3_gcn*_texas"], 3),
         (["table3_adagpr_texas:4"], 1),
         (["texas", "adagpr"], 17),
+        (["Texas"], 11),
     ],
 )
 def test_only_what_is_asked_for_is_planned(only: list[str], names: int) -> None:
@@ -68,8 +72,16 @@ def test_only_what_is_asked_for_is_planned(only: list[str], names: int) -> None:
 def test_what_does_not_exist_is_said() -> None:
     with pytest.raises(InputError, match="Unknown target 'table4'"):
         tasks("table4")
-    with pytest.raises(InputError, match="Nothing of table3 fits adagpr:5"):
-        tasks("table3", ["adagpr:5"])
+    with pytest.raises(InputError, match="Nothing of table3 fits 'adagpr:5'"):
+        plan(["table3"], ["adagpr:5"])
+    with pytest.raises(InputError, match=r"Nothing of table2, table3 fits 'coar'\. Did you mean 'cora'\?"):
+        plan(["table2", "table3"], ["adagpr", "coar"])
+
+
+def test_a_pattern_need_not_fit_every_target() -> None:
+    found = plan(list(TARGETS), ["texas"])
+    counts = {target: len(group) for target, group in found.items()}
+    assert counts == {"table1": 0, "table2": 0, "table3": 11, "coefficients": 1, "evolution": 2, "ablation": 0}
 
 
 def test_a_task_is_run_once_and_its_record_is_kept(folders: Folders) -> None:
@@ -104,16 +116,19 @@ def without_machine(records: list[dict[str, Any]]) -> str:
     return json.dumps(plain)
 
 
-def test_runs_of_a_task_that_was_interrupted_are_known_without_their_folders(folders: Folders) -> None:
+def stopping(count: int) -> Callable[[Task, int, int], None]:
+    """Interrupts the command when so many runs are there."""
+
     def stop(item: Task, complete: int, total: int) -> None:
-        if complete == 1:
-            stopped.append(item)
-        elif stopped:
+        if complete == count:
             raise KeyboardInterrupt
 
-    stopped: list[Task] = []
+    return stop
+
+
+def test_runs_of_a_task_that_was_interrupted_are_known_without_their_folders(folders: Folders) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run_tasks([task(seeds=(0, 1))], folders, on_progress=stop)
+        run_tasks([task(seeds=(0, 1))], folders, on_progress=stopping(1))
     assert state_of(folders, task(seeds=(0, 1))) == "part"
     (kept,) = read_json(folders.part(task()))["runs"]
     elsewhere = Folders(folders.runs.parent / "elsewhere", folders.records)
@@ -124,23 +139,35 @@ def test_runs_of_a_task_that_was_interrupted_are_known_without_their_folders(fol
 
 
 def test_a_command_keeps_what_another_has_recorded_of_the_same_task(folders: Folders) -> None:
-    """The other one begins while the first run of this one ends, and is stopped when it has two."""
-    other = Folders(folders.runs.parent / "other", folders.records)
+    """The other one begins when the first run of this one has ended, and both are stopped."""
 
-    def stop_at(count: int) -> Callable[[Task, int, int], None]:
-        def on_progress(item: Task, complete: int, total: int) -> None:
-            if complete == 1 and count == 2:
-                with pytest.raises(KeyboardInterrupt):
-                    run_tasks([item], other, on_progress=stop_at(3))
-            if complete == count:
-                raise KeyboardInterrupt
+    def begin_another(item: Task, complete: int, total: int) -> None:
+        if complete == 1:
+            with pytest.raises(KeyboardInterrupt):
+                run_tasks([task(seeds=(2, 3, 4))], folders, on_progress=stopping(1))
+        stopping(2)(item, complete, total)
 
-        return on_progress
-
-    several = task(seeds=(0, 1, 2))
     with pytest.raises(KeyboardInterrupt):
-        run_tasks([several], folders, on_progress=stop_at(2))
-    assert [run["seed"] for run in read_json(folders.part(several))["runs"]] == [0, 1]
+        run_tasks([task(seeds=(0, 1, 5))], folders, on_progress=begin_another)
+    assert [run["seed"] for run in read_json(folders.part(task()))["runs"]] == [0, 1, 2]
+
+
+def test_a_command_keeps_the_seeds_that_another_has_recorded_meanwhile(folders: Folders) -> None:
+    def run_more(item: Task, complete: int, total: int) -> None:
+        if item.row.name == "later" and complete == 0:
+            run_tasks([task(seeds=(0, 1, 2))], folders)
+
+    few, _ = run_tasks([task(), task("later", lr=0.05)], folders, on_progress=run_more)
+    assert [run["seed"] for run in few["runs"]] == [0, 1, 2]
+    assert few == read_json(folders.record(task()))
+
+
+def test_a_command_with_fewer_seeds_keeps_the_others_of_one_that_was_interrupted(folders: Folders) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run_tasks([task(seeds=(5, 6, 7))], folders, on_progress=stopping(2))
+    (whole,) = run_tasks([task()], Folders(folders.runs.parent / "elsewhere", folders.records))
+    assert [run["seed"] for run in whole["runs"]] == [0, 5, 6]
+    assert not folders.part(task()).exists()
 
 
 def test_a_task_that_fails_says_why_and_does_not_stop_the_others(folders: Folders) -> None:
@@ -150,6 +177,21 @@ def test_a_task_that_fails_says_why_and_does_not_stop_the_others(folders: Folder
     assert "diverged" in read_json(folders.failure(bad))["failed"][0]
     run_tasks([task("bad")], folders)
     assert not folders.failure(bad).exists()
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_task_that_does_not_fit_in_memory_does_not_stop_the_others(
+    num_workers: int, folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hungry(state: State, inputs: Inputs, config: TrainingConfig, *others: Any) -> None:
+        if config.lr == 0.5:
+            torch.empty(2**50)
+        train(state, inputs, config, *others)
+
+    monkeypatch.setattr("adagpr.training.several.train", hungry)
+    large = task("large", lr=0.5)
+    assert [item["num_runs"] for item in run_tasks([large, task()], folders, num_workers)] == [1]
+    assert read_json(folders.failure(large))["failed"] == ["There is not enough memory for this."]
 
 
 def record(published: float | str = 80.0, accuracies: tuple[float, ...] = (0.79, 0.81, 0.8)) -> dict[str, Any]:
@@ -164,7 +206,7 @@ def record(published: float | str = 80.0, accuracies: tuple[float, ...] = (0.79,
         "published": published,
         "settings": "released",
         "settings_from": "there",
-        "runs": [{"test_acc": value} for value in accuracies],
+        "runs": [{"split": "public", "test_acc": value} for value in accuracies],
     }
 
 
@@ -172,11 +214,11 @@ def test_rows_have_the_interval_and_the_difference() -> None:
     (row,) = accuracy_rows([record()])
     assert row.interval == (77.52, 82.48)
     assert (row.difference, row.verdict) == (0.0, "inside")
-    assert to_markdown([row]).splitlines()[2] == (
+    assert accuracy_table([row]).to_markdown().splitlines()[2] == (
         "| 2 | cora | GCN_& | 2 | 80.00 ± 1.00 | 77.52 to 82.48 | 3 | 80.0 | +0.00 | inside | released |"
     )
-    assert r"GCN\_\& & 2 & 80.00 $\pm$ 1.00" in to_latex([row])
-    assert to_csv([row]).splitlines()[1].startswith("2,cora,GCN_&,2,80.0,1.0,77.52 82.48,3,80.0,0.0,inside")
+    assert r"GCN\_\& & 2 & 80.00 $\pm$ 1.00" in accuracy_table([row]).to_latex()
+    assert to_csv([row.plain()]).splitlines()[1].startswith("2,cora,GCN_&,2,80.0,1.0,77.52 82.48,3,80.0,0.0,inside")
     assert {
         "table",
         "dataset",
@@ -187,6 +229,18 @@ def test_rows_have_the_interval_and_the_difference() -> None:
         "num_runs",
         "published",
     } <= row.plain().keys()
+
+
+def test_several_seeds_of_a_split_do_not_make_the_interval_shorter() -> None:
+    accuracies = (0.7, 0.8, 0.84)
+    once = record(accuracies=accuracies)
+    thrice = record(accuracies=tuple(np.repeat(accuracies, 3).tolist()))
+    for number, run in enumerate(once["runs"]):
+        run["split"] = f"geom-gcn/{number}"
+    for number, run in enumerate(thrice["runs"]):
+        run["split"] = f"geom-gcn/{number // 3}"
+    (one,), (other,) = accuracy_rows([once]), accuracy_rows([thrice])
+    assert (one.interval, one.num_runs, other.num_runs) == (other.interval, 3, 9)
 
 
 @pytest.mark.parametrize(

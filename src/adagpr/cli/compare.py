@@ -66,11 +66,20 @@ def _points(found: Comparison) -> str:
     return f"{found.mean_difference:+.2f}"
 
 
-def _sentences(found: Comparison) -> list[str]:
+def _intervals(found: Comparison) -> str:
+    if found.t_interval is None or found.bootstrap_interval is None:
+        return ""
     (low, high), (low_boot, high_boot) = found.t_interval, found.bootstrap_interval
+    return (
+        f" on average, 95 % interval {low:+.2f} to {high:+.2f} (Student's t) or "
+        f"{low_boot:+.2f} to {high_boot:+.2f} (bootstrap)"
+    )
+
+
+def _sentences(found: Comparison) -> list[str]:
     sentences = [
-        f"A less B is {_points(found)} points on average, 95 % interval {low:+.2f} to {high:+.2f} (Student's t) or "
-        f"{low_boot:+.2f} to {high_boot:+.2f} (bootstrap); A won {found.wins}, tied {found.ties}, lost {found.losses}.",
+        f"A less B is {_points(found)} points{_intervals(found)}; "
+        f"A won {found.wins}, tied {found.ties}, lost {found.losses}."
     ]
     if found.node_points is not None:
         sentences.append(

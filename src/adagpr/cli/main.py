@@ -25,7 +25,7 @@ from adagpr.cli import (
     train,
     tune,
 )
-from adagpr.errors import AdaGPRError, InputError
+from adagpr.errors import AdaGPRError, InputError, memory_errors
 
 __all__ = ["app", "main"]
 
@@ -78,17 +78,14 @@ def main() -> None:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", _LOOKS)
     try:
-        app()
+        with memory_errors():
+            app()
     except AdaGPRError as error:
         _end(str(error), 2 if isinstance(error, InputError) else 1)
     except UnicodeError as error:
         _end(f"A name holds characters that cannot be written ({error}).", 2)
     except OSError as error:
         _end(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}.", 1)
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
-            raise
-        _end("There is not enough memory for this.", 1)
 
 
 def _end(sentence: str, code: int) -> NoReturn:

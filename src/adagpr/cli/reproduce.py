@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,11 +14,12 @@ from adagpr.cli.options import DataRoot
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as Grid
 
     from adagpr.experiments.plan import Task
     from adagpr.experiments.reproduce import Report
     from adagpr.experiments.runner import Folders
+    from adagpr.experiments.tables import Table
 
 __all__ = ["reproduce"]
 
@@ -52,13 +54,14 @@ def reproduce(
     """
     from rich.console import Console
 
-    from adagpr.experiments.plan import TARGETS, tasks
+    from adagpr.experiments.plan import TARGETS, plan, tasks
     from adagpr.experiments.reproduce import report
     from adagpr.experiments.runner import Folders
 
     folders = Folders(runs or out / "runs", out / "catalogue")
-    asked = targets or list(TARGETS)
-    planned = {target: tasks(target, only or (), seeds) for target in asked}
+    planned = plan(targets or list(TARGETS), only or (), seeds)
+    if only:
+        planned = {target: group for target, group in planned.items() if group}
     # A row of two targets is run once.
     distinct = {(task.name, task.seeds): task for group in planned.values() for task in group}
     notes = Console(stderr=True, highlight=False)
@@ -66,12 +69,12 @@ def reproduce(
         _status(planned, folders, as_json)
         return
     failed = _run(list(distinct.values()), folders, jobs, data_root, notes)
-    plain = []
-    for target in asked:
+    plain: list[dict[str, Any]] = []
+    for target, group in planned.items():
         # The files hold all that is recorded, also what was not asked for now.
         recorded = report(target, tasks(target), folders)
         files = recorded.save(out)
-        made = report(target, planned[target], folders) if only else recorded
+        made = report(target, group, folders) if only else recorded
         plain += made.plain
         if not as_json:
             _show(made)
@@ -163,15 +166,15 @@ def _patterns(group: list[Task]) -> list[str]:
     return [f"{row}:{','.join(found)}".rstrip(":") for row, found in depths.items()]
 
 
-def _done(target: str, group: list[Task], states: dict[str, str]) -> Table:
+def _done(target: str, group: list[Task], states: dict[str, str]) -> Grid:
     """How many of a target's numbers are done, a row for each method, a column for each data set."""
-    from rich.table import Table
+    from rich.table import Table as Grid
 
     from adagpr.data import catalogue
 
     names = {task.row.data.name for task in group}
     datasets = [name for name in catalogue() if name in names]
-    shown = Table(title=f"{target}: done of all", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    shown = Grid(title=f"{target}: done of all", title_justify="left", title_style="bold", box=None, pad_edge=False)
     shown.add_column("method")
     for dataset in datasets:
         shown.add_column(dataset, justify="right", no_wrap=True)
@@ -185,26 +188,37 @@ def _done(target: str, group: list[Task], states: dict[str, str]) -> Table:
 
 
 def _show(made: Report) -> None:
-    """A table on a terminal, Markdown elsewhere."""
+    """Tables on a terminal, Markdown elsewhere."""
     from rich.console import Console
-    from rich.markdown import Markdown
-    from rich.table import Table
-
-    from adagpr.experiments.tables import grid
 
     console = Console(highlight=False)
     if not console.is_terminal:
         typer.echo(made.text)
         return
-    headings, lines = grid(made.rows)
-    shown = Table(title=made.target, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for heading in headings:
-        shown.add_column(heading, no_wrap=heading != "note")
-    for line in lines:
-        shown.add_row(*line)
-    # What is not a row of the table: headings, tables and sentences of its own.
-    rest = "\n".join(line for line in made.text.splitlines() if not (made.rows and line.startswith("|")))
-    if lines:
-        console.print(shown)
-    if rest.strip():
-        console.print(Markdown(rest))
+    for table in made.tables:
+        console.print(f"[bold]{table.title or made.target}[/bold]", soft_wrap=True)
+        if table.remark:
+            console.print(table.remark)
+        spare = list(table.spare)
+        left_out: list[str] = []
+        unlimited = console.options.update(max_width=10_000)
+        while spare and console.measure(_fitting(table, left_out), options=unlimited).maximum > console.width:
+            left_out.append(spare.pop(0))
+        console.print(_fitting(table, left_out))
+        if left_out:
+            names = ", ".join(heading for heading in table.headings if heading in left_out)
+            console.print(f"Left out, for a terminal of {console.width} columns: {names}.", style="dim")
+        console.print()
+
+
+def _fitting(table: Table, left_out: Sequence[str]) -> Grid:
+    """A table without some of its columns."""
+    from rich.table import Table as Grid
+
+    kept = [number for number, heading in enumerate(table.headings) if heading not in left_out]
+    grid = Grid(box=None, pad_edge=False, collapse_padding=True)
+    for number in kept:
+        grid.add_column(table.headings[number], no_wrap=table.headings[number] != "note")
+    for line in table.lines:
+        grid.add_row(*(line[number] for number in kept))
+    return grid

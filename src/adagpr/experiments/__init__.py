@@ -2,7 +2,7 @@
 
 from adagpr.experiments.catalogue import Cell, Experiment, catalogue, experiment
 from adagpr.experiments.comparison import Comparison, compare
-from adagpr.experiments.plan import TARGETS, Task, tasks
+from adagpr.experiments.plan import TARGETS, Task, plan, tasks
 from adagpr.experiments.runner import Folders, run_tasks
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "catalogue",
     "compare",
     "experiment",
+    "plan",
     "run_tasks",
     "tasks",
 ]

@@ -64,8 +64,8 @@ class Comparison:
         mean_a: Mean of A over the pairs.
         mean_b: Mean of B over the pairs.
         mean_difference: Mean difference over the pairs.
-        t_interval: Student's 95 % interval of the mean difference.
-        bootstrap_interval: BCa bootstrap 95 % interval of the mean difference.
+        t_interval: Student's 95 % interval of the mean difference; none for a single pair.
+        bootstrap_interval: BCa bootstrap 95 % interval of the mean difference; none for a single pair.
         p_value: Of the two-sided sign-flip test that the mean difference is 0.
         method: Whether all sign patterns were counted or some were drawn.
         wins: Pairs that A won.
@@ -85,8 +85,8 @@ class Comparison:
     mean_a: float
     mean_b: float
     mean_difference: float
-    t_interval: tuple[float, float]
-    bootstrap_interval: tuple[float, float]
+    t_interval: tuple[float, float] | None
+    bootstrap_interval: tuple[float, float] | None
     p_value: float
     method: str
     wins: int
@@ -134,7 +134,7 @@ def compare(runs_a: Path | str, runs_b: Path | str, measure: str = "test_acc") -
     pairs, remarks = _pair(a, b)
     differences = [pair.difference for pair in pairs]
     rounding = _ROUNDING if any(run.num_nodes is None for run in [*a, *b]) else 0.0
-    test = paired_test(differences, tolerance=2 * rounding)
+    test = paired_test(differences, tolerance=rounding)
     wins, losses = (sum(sign * value > rounding for value in differences) for sign in (1, -1))
     mean_difference = fmean(differences)
     leader = "A is better" if mean_difference > 0 else "B is better"
@@ -150,8 +150,8 @@ def compare(runs_a: Path | str, runs_b: Path | str, measure: str = "test_acc") -
         mean_a=fmean(pair.a for pair in pairs),
         mean_b=fmean(pair.b for pair in pairs),
         mean_difference=mean_difference,
-        t_interval=interval(differences),
-        bootstrap_interval=bootstrap_interval(differences),
+        t_interval=interval(differences) if len(pairs) > 1 else None,
+        bootstrap_interval=bootstrap_interval(differences) if len(pairs) > 1 else None,
         p_value=test.p_value,
         method=test.method,
         wins=wins,

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from adagpr.errors import InputError, unknown_name
+from adagpr.errors import InputError, did_you_mean, unknown_name
 from adagpr.experiments.catalogue import Cell, Experiment, catalogue
 
-__all__ = ["TARGETS", "Task", "tasks"]
+__all__ = ["TARGETS", "Task", "plan", "tasks"]
 
 # Rows by name; of the coefficients only the depths whose coefficients the paper prints.
 TARGETS: dict[str, tuple[str, ...]] = {
@@ -43,6 +43,22 @@ class Task:
         return f"{self.row.name}{'' if self.cell.layers is None else f'-{self.cell.layers}'}"
 
 
+def plan(targets: Sequence[str], only: Sequence[str] = (), num_seeds: int | None = None) -> dict[str, list[Task]]:
+    """The tasks of several targets; see `tasks`.
+
+    Raises:
+        InputError: There is no such target, or a pattern fits nothing of any of them.
+    """
+    for pattern in only:
+        if not any(tasks(target, [pattern]) for target in targets):
+            names = {row.name for row in catalogue().values()}
+            meant = did_you_mean(
+                pattern.partition(":")[0], names | {part for name in names for part in name.split("_")}
+            )
+            raise InputError(f"Nothing of {', '.join(targets)} fits '{pattern}'.{meant}")
+    return {target: tasks(target, only, num_seeds) for target in targets}
+
+
 def tasks(target: str, only: Sequence[str] = (), num_seeds: int | None = None) -> list[Task]:
     """The tasks of a target.
 
@@ -54,7 +70,7 @@ def tasks(target: str, only: Sequence[str] = (), num_seeds: int | None = None) -
             Pubmed, and 1 where there are ten splits.
 
     Raises:
-        InputError: There is no such target, or a pattern fits nothing.
+        InputError: There is no such target.
     """
     if target not in TARGETS:
         raise unknown_name("target", target, TARGETS)
@@ -64,10 +80,8 @@ def tasks(target: str, only: Sequence[str] = (), num_seeds: int | None = None) -
             continue
         for cell in row.cells():
             printed = target != "coefficients" or str(cell.layers) in row.coefficients
-            if printed and (not only or any(_fits(pattern, row, cell) for pattern in only)):
+            if printed and (not only or any(_fits(pattern.lower(), row, cell) for pattern in only)):
                 found.append(Task(row, cell, tuple(range(num_seeds or _num_seeds(row, cell)))))
-    if only and TARGETS[target] and not found:
-        raise InputError(f"Nothing of {target} fits {' or '.join(only)}.")
     return found
 
 

@@ -13,7 +13,16 @@ from adagpr.experiments.comparison import Comparison, compare
 from adagpr.experiments.figures import ablation_figure, evolution_figure
 from adagpr.experiments.plan import Task
 from adagpr.experiments.runner import Folders, read_record
-from adagpr.experiments.tables import Property, Row, accuracy_rows, property_rows, to_csv, to_latex, to_markdown
+from adagpr.experiments.tables import (
+    Row,
+    Table,
+    accuracy_rows,
+    accuracy_table,
+    coefficient_table,
+    property_rows,
+    property_table,
+    to_csv,
+)
 from adagpr.files import make_folder, read_json, write_json, write_text
 from adagpr.training import load_run
 from adagpr.training.run import coefficient_column
@@ -34,26 +43,29 @@ class Report:
 
     Attributes:
         target: Its name.
-        rows: The rows of its table, where it is one.
+        tables: For people.
+        rows: The same for programs, a line of CSV each.
         plain: The same, or what else it found, for JSON.
-        text: Markdown.
         draw: Draws its figures into a folder and returns the files.
     """
 
     target: str
-    rows: Sequence[Row] | Sequence[Property]
-    plain: list[dict[str, Any]]
-    text: str
+    tables: Sequence[Table]
+    rows: Sequence[dict[str, Any]]
+    plain: Sequence[dict[str, Any]]
     draw: Callable[[Path], list[Path]] = lambda out: []
+
+    @property
+    def text(self) -> str:
+        """The tables as Markdown."""
+        return "\n".join(table.to_markdown() for table in self.tables)
 
     def save(self, out: Path) -> list[Path]:
         """Writes tables and figures below ``out`` and returns the files."""
         make_folder(out)
         files = self.draw(out)
-        texts = {"md": self.text}
-        if self.rows:
-            texts |= {"tex": to_latex(self.rows), "csv": to_csv(self.rows)}
-        for kind, text in texts.items():
+        latex = "\n".join(table.to_latex() for table in self.tables)
+        for kind, text in {"md": self.text, "tex": latex, "csv": to_csv(self.rows)}.items():
             files.append(out / f"{self.target}.{kind}")
             write_text(files[-1], text)
         files.append(out / f"{self.target}.json")
@@ -74,17 +86,24 @@ def report(target: str, tasks: Sequence[Task], folders: Folders) -> Report:
 
 
 def _accuracies(target: str, found: Sequence[Found], folders: Folders) -> Report:
-    rows: Sequence[Row] | Sequence[Property] = accuracy_rows(record for _, record in found)
-    return Report(target, rows, [row.plain() for row in rows], to_markdown(rows))
+    return _of_rows(target, accuracy_rows(record for _, record in found))
+
+
+def _of_rows(target: str, rows: Sequence[Row], draw: Callable[[Path], list[Path]] = lambda out: []) -> Report:
+    plain = [row.plain() for row in rows]
+    return Report(target, [accuracy_table(rows)], plain, plain, draw)
 
 
 def _properties(target: str, found: Sequence[Found], folders: Folders) -> Report:
     rows = property_rows()
-    return Report(target, rows, [row.plain() for row in rows], to_markdown(rows))
+    plain = [row.plain() for row in rows]
+    return Report(target, [property_table(rows)], plain, plain)
 
 
 def _coefficients(target: str, found: Sequence[Found], folders: Folders) -> Report:
-    parts, plain = [], []
+    tables: list[Table] = []
+    rows: list[dict[str, Any]] = []
+    plain: list[dict[str, Any]] = []
     for task, record in found:
         if any("coefficients" not in run for run in record["runs"]):
             continue
@@ -92,33 +111,31 @@ def _coefficients(target: str, found: Sequence[Found], folders: Folders) -> Repo
         ours = each.mean(0)
         printed = np.array(task.row.coefficients[str(task.cell.layers)])
         remark = pattern(task.row.data.name, each)
+        about = {
+            "table": target,
+            "dataset": task.row.data.name,
+            "model": task.row.method,
+            "num_layers": task.cell.layers,
+            "num_runs": record["num_runs"],
+        }
         plain.append(
             {
-                "table": target,
-                "dataset": task.row.data.name,
-                "model": task.row.method,
-                "num_layers": task.cell.layers,
+                **about,
                 "ours": ours.round(4).tolist(),
                 "published": printed.tolist(),
                 "largest_difference": round(float(np.abs(ours - printed).max()), 4),
-                "num_runs": record["num_runs"],
                 "pattern": remark,
             }
         )
-        lines = [
-            f"### {task.row.data.name}, {task.cell.layers} layers, mean of {record['num_runs']} runs",
-            "",
-            remark,
-            "",
+        rows += [
+            {**about, "layer": layer + 1, "hop": hop, "ours": round(float(value), 4), "published": printed[layer, hop]}
+            for (layer, hop), value in np.ndenumerate(ours)
         ]
-        hops = [f"hop {hop}" for hop in range(ours.shape[1])]
-        lines += [f"| layer | {' | '.join(hops)} |", f"| --- |{' --- |' * len(hops)}"]
-        for number, (own, given) in enumerate(zip(ours, printed, strict=True), start=1):
-            cells = [f"{a:.3f} ({b:.3f})" for a, b in zip(own, given, strict=True)]
-            lines.append(f"| {number} | {' | '.join(cells)} |")
-        parts.append("\n".join(lines) + "\n")
-    text = "Ours, and in brackets what is printed.\n\n" + "\n".join(parts)
-    return Report(target, [], plain, text)
+        title = (
+            f"{task.row.data.name}, {task.cell.layers} layers, mean of {record['num_runs']} runs (printed in brackets)"
+        )
+        tables.append(coefficient_table(title, remark, ours.tolist(), printed.tolist()))
+    return Report(target, tables, rows, plain)
 
 
 def pattern(dataset: str, coeffs: np.ndarray) -> str:
@@ -147,13 +164,14 @@ def pattern(dataset: str, coeffs: np.ndarray) -> str:
 
 def _evolution(target: str, found: Sequence[Found], folders: Folders) -> Report:
     rows = accuracy_rows(record for _, record in found)
-    text, plain = to_markdown(rows), [row.plain() for row in rows]
+    plain, claim = [row.plain() for row in rows], ""
+    tested: list[dict[str, Any]] = []
     by_table = {task.row.table: (task, record) for task, record in found}
     if len(by_table) == 2:
         (learned, _), (fixed, _) = by_table[3], by_table["hop0"]
         compared = compare(folders.record(learned), folders.record(fixed))
-        text += f"\n{_claim(compared)}\n"
-        plain.append({"table": target, "claim": _claim(compared), **compared.to_plain()})
+        claim = _claim(compared)
+        tested.append({"table": target, "claim": claim, **compared.to_plain()})
     curve = _curve(by_table[3][1], folders) if 3 in by_table else None
 
     def draw(out: Path) -> list[Path]:
@@ -164,14 +182,17 @@ def _evolution(target: str, found: Sequence[Found], folders: Folders) -> Report:
         files = evolution_figure(out / target, title, curve["epochs"], curve["coefficients"], curve["best_epoch"])
         return [*files, out / _CURVE]
 
-    return Report(target, rows, plain, text, draw)
+    return Report(target, [accuracy_table(rows, claim)], plain, [*plain, *tested], draw)
 
 
 def _claim(found: Comparison) -> str:
-    low, high = found.t_interval
+    spread = ""
+    if found.t_interval is not None:
+        low, high = found.t_interval
+        spread = f" (95 % interval {low:+.2f} to {high:+.2f})"
     return (
         f"Learned coefficients against coefficients at hop 0 from the start, paired over {len(found.pairs)} splits: "
-        f"{found.mean_difference:+.2f} points (95 % interval {low:+.2f} to {high:+.2f}), p = {found.p_value:.3f}."
+        f"{found.mean_difference:+.2f} points{spread}, p = {found.p_value:.3f}."
     )
 
 
@@ -180,7 +201,8 @@ def _curve(record: dict[str, Any], folders: Folders) -> dict[str, Any] | None:
     kept = folders.records.parent / _CURVE
     folder = folders.runs / record["runs"][0]["config"]
     if not (folder / "record.json").exists():
-        return dict(read_json(kept)) if kept.exists() else None
+        curve: dict[str, Any] = read_json(kept) if kept.exists() else {}
+        return curve if curve.get("config") == folder.name else None
     run = load_run(folder)
     num_layers, num_hops = np.shape(run.record["coefficients"])
     names = [coefficient_column(layer, hop) for layer in range(1, num_layers + 1) for hop in range(num_hops)]
@@ -207,7 +229,7 @@ def _ablation(target: str, found: Sequence[Found], folders: Folders) -> Report:
             files += ablation_figure(out / f"{target}-{name}", f"{name.capitalize()}, public split", series)
         return files
 
-    return Report(target, rows, [row.plain() for row in rows], to_markdown(rows), draw)
+    return _of_rows(target, rows, draw)
 
 
 _MAKERS: dict[str, Callable[[str, Sequence[Found], Folders], Report]] = {

@@ -10,7 +10,8 @@ another machine as a record can. Where either stands, the runs in it are not rep
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 from adagpr.data import load
 from adagpr.errors import AdaGPRError, BusyError, InputError
 from adagpr.experiments.plan import Task
-from adagpr.files import make_folder, read_json, write_json
+from adagpr.files import make_folder, read_json, taking_turns, write_json
 from adagpr.graph import Graph, Split
 from adagpr.training import Run, load_run
 from adagpr.training.config import config_digest, describe_data, resolve
@@ -44,8 +45,8 @@ class Folders:
 
     Attributes:
         runs: One folder a run, with its model and history.
-        records: One file a task, small enough to be committed; below it ``part/`` has what there is of a task that is
-            not complete, and ``failed/`` says why a task has none.
+        records: One file a task, small enough to be committed; below it ``part/`` has the runs of a task that are in no
+            record, because others are missing, and ``failed/`` says why.
     """
 
     runs: Path
@@ -56,7 +57,7 @@ class Folders:
         return self.records / f"{task.name}.json"
 
     def part(self, task: Task) -> Path:
-        """The file of what there is of a task that is not complete."""
+        """The file of a task's runs that are in no record."""
         return self.records / "part" / f"{task.name}.json"
 
     def failure(self, task: Task) -> Path:
@@ -136,37 +137,39 @@ class _Board:
 
     def __init__(self, task: Task, folders: Folders, on_progress: Progress | None, data_root: Path | None) -> None:
         self.task, self._folders, self._on_progress = task, folders, on_progress
-        graph, splits = _load(task.row.data.name, task.row.data.split, data_root)
-        self._graph = graph
+        self._graph, splits = _load(task.row.data.name, task.row.data.split, data_root)
+        self._splits = {split.name: split for split in splits}
         self.model = str(task.row.model["name"])
         self.options = {**task.cell.options, "num_threads": 1}
-        stored = read_record(folders, task) or {"runs": []}
+        _, self._config = resolve(self._graph, splits[0], self.model, self.options)
+        # Every run that is recorded or done by now, by the hash of its configuration; also seeds that nobody asked for.
+        self.rows: dict[str, dict[str, Any]] = {}
+        self._take_in()
         # Seeds that are recorded already stay in the record, also where fewer are asked for now.
-        seeds = sorted({*task.seeds, *(run["seed"] for run in stored["runs"])})
-        self._names = _names(graph, splits, self.model, self.options, seeds)
+        recorded = read_record(folders, task) or {"runs": []}
+        seeds = sorted({*task.seeds, *(run["seed"] for run in recorded["runs"])})
         pairs = [(split, seed) for split in splits for seed in seeds]
+        self._names = [self._name(*pair) for pair in pairs]
         self._jobs = [
             Job(number, *pair, folders.runs / name)
             for number, (pair, name) in enumerate(zip(pairs, self._names, strict=True))
         ]
-        self.rows: dict[int, dict[str, Any]] = {}
-        self._take_in(stored["runs"])
-        self._take_in_part()
         self.failures: list[str] = []
         self._tell()
 
-    def _take_in(self, runs: Sequence[dict[str, Any]]) -> None:
-        """Enters runs that are recorded already."""
-        known = {run["config"]: run for run in runs if self._is_enough(run)}
-        for number, name in enumerate(self._names):
-            if number not in self.rows and name in known:
-                self.rows[number] = known[name]
+    def _name(self, split: Split, seed: int) -> str:
+        """The hash of a run's configuration."""
+        training = {**self._config["training"], "seed": seed}
+        return config_digest({**self._config, "data": describe_data(self._graph, split), "training": training})
 
-    def _take_in_part(self) -> None:
-        """Enters what there is of a task that is not complete, another command's runs too."""
-        part = _read(self._folders.part(self.task), self.task)
-        if part is not None:
-            self._take_in(part["runs"])
+    def _take_in(self) -> None:
+        """Enters the runs that are recorded by now, another command's too."""
+        for path in (self._folders.record(self.task), self._folders.part(self.task)):
+            for run in (_read(path, self.task) or {"runs": []})["runs"]:
+                split = self._splits.get(run["split"])
+                is_ours = split is not None and run["config"] == self._name(split, run["seed"])
+                if is_ours and self._is_enough(run):
+                    self.rows.setdefault(run["config"], run)
 
     def _is_enough(self, row: Mapping[str, Any]) -> bool:
         return "coefficients" in row or not self._prints_coefficients
@@ -177,14 +180,16 @@ class _Board:
 
     def groups(self) -> list[Sequence[Job]]:
         """What is to do, by what trains together."""
-        missing = [job for job in self._jobs if job.number not in self.rows]
-        return in_groups(missing, group_size(self._graph, self.model, self.options))
+        return in_groups(self._missing(), group_size(self._graph, self.model, self.options))
+
+    def _missing(self) -> list[Job]:
+        return [job for job in self._jobs if self._names[job.number] not in self.rows]
 
     def fit(self, group: Sequence[Job]) -> list[tuple[Any, ...]]:
         """Fits runs in this process; what became of each, as `add` takes it, or ``("busy", job)``."""
         # A complete run is taken as it is, also one that was computed with more threads.
         complete = [job for job in group if (self._folder(job) / "record.json").exists()]
-        found = [("done", job.number, self._row(job, load_run(self._folder(job)))) for job in complete]
+        found = [("done", self._row(job, load_run(self._folder(job)))) for job in complete]
         return [*found, *self._trained([job for job in group if job not in complete])]
 
     def _trained(self, group: Sequence[Job]) -> list[tuple[Any, ...]]:
@@ -198,7 +203,7 @@ class _Board:
             return [outcome for job in group for outcome in self.fit([job])]
         except AdaGPRError as error:
             return [("failed", str(error))]
-        return [("done", job.number, self._row(job, run)) for job, run in zip(group, runs, strict=True)]
+        return [("done", self._row(job, run)) for job, run in zip(group, runs, strict=True)]
 
     def _folder(self, job: Job) -> Path:
         return self._folders.runs / self._names[job.number]
@@ -218,60 +223,64 @@ class _Board:
             row["coefficients"] = [[round(value, 4) for value in layer] for layer in run.record["coefficients"]]
         return row
 
-    def add(self, outcome: str, *content: Any) -> None:
-        """Enters what became of runs; with the last one the record is written."""
+    def add(self, outcome: str, content: Any) -> None:
+        """Enters what became of a run: its row, or why it failed."""
         if outcome == "failed":
-            self.failures += content
-        else:
-            number, row = content
-            self.rows[number] = row
-            self._tell()
-        if len(self.rows) == len(self._jobs):
-            self.finish()
-        elif self.rows:
-            make_folder(self._folders.part(self.task).parent)
-            self._take_in_part()
-            write_json(self._folders.part(self.task), self._content())
+            self.failures.append(content)
+            return
+        self.rows[content["config"]] = content
+        self._write()
+        self._tell()
 
     def finish(self) -> dict[str, Any] | None:
         """Writes and returns the record, or says why there is none."""
-        failure = self._folders.failure(self.task)
-        if len(self.rows) < len(self._jobs):
+        record = self._write()
+        if record is None:
+            failure = self._folders.failure(self.task)
             make_folder(failure.parent)
             write_json(failure, {"task": self.task.name, "failed": self.failures})
-            return None
-        record = self._content()
-        path = self._folders.record(self.task)
-        if not path.exists() or read_json(path) != record:
-            write_json(path, record)
-        failure.unlink(missing_ok=True)
-        self._folders.part(self.task).unlink(missing_ok=True)
         return record
 
-    def _content(self) -> dict[str, Any]:
-        """The record of the runs that there are."""
-        return _record(self.task, [self.rows[job.number] for job in self._jobs if job.number in self.rows])
+    def _write(self) -> dict[str, Any] | None:
+        """Writes all runs that there are, those of other commands too, and returns the record if none is missing."""
+        record, path, part = None, self._folders.record(self.task), self._folders.part(self.task)
+        with taking_turns(self._folders.records):
+            self._take_in()
+            if self._missing():
+                whole = (_read(path, self.task) or {"runs": []})["runs"]
+            else:
+                record = _record(self.task, self._sorted(self._complete_seeds()))
+                whole = record["runs"]
+                if not path.exists() or read_json(path) != record:
+                    write_json(path, record)
+                self._folders.failure(self.task).unlink(missing_ok=True)
+            rest = [run for run in self._sorted() if run not in whole]
+            if rest:
+                make_folder(part.parent)
+                write_json(part, _record(self.task, rest))
+            else:
+                part.unlink(missing_ok=True)
+        return record
+
+    def _complete_seeds(self) -> set[int]:
+        """The seeds that were run on every split."""
+        counts = Counter(run["seed"] for run in self.rows.values())
+        return {seed for seed, count in counts.items() if count == len(self._splits)}
+
+    def _sorted(self, seeds: Collection[int] | None = None) -> list[dict[str, Any]]:
+        """The runs of these seeds, or of all, split by split, within it seed by seed."""
+        places = {name: place for place, name in enumerate(self._splits)}
+        runs = [run for run in self.rows.values() if seeds is None or run["seed"] in seeds]
+        return sorted(runs, key=lambda run: (places[run["split"]], run["seed"]))
 
     def _tell(self) -> None:
         if self._on_progress is not None:
-            self._on_progress(self.task, len(self.rows), len(self._jobs))
+            self._on_progress(self.task, len(self._jobs) - len(self._missing()), len(self._jobs))
 
 
 @cache
 def _load(name: str, split: str, data_root: Path | None) -> tuple[Graph, list[Split]]:
     return load(name, split, data_root=data_root)
-
-
-def _names(
-    graph: Graph, splits: Sequence[Split], model: str, options: dict[str, Any], seeds: Sequence[int]
-) -> list[str]:
-    """The hash of each run's configuration, split by split, within it seed by seed."""
-    _, plain = resolve(graph, splits[0], model, options)
-    return [
-        config_digest({**plain, "data": describe_data(graph, split), "training": {**plain["training"], "seed": seed}})
-        for split in splits
-        for seed in seeds
-    ]
 
 
 def _record(task: Task, runs: list[dict[str, Any]]) -> dict[str, Any]:

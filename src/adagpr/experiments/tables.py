@@ -1,4 +1,4 @@
-"""Records beside what the paper prints, as rows, and the rows as Markdown, LaTeX, CSV and plain data."""
+"""Records beside what the paper prints: as rows, and as tables in Markdown, LaTeX and CSV."""
 
 from __future__ import annotations
 
@@ -8,13 +8,77 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from adagpr.data import catalogue as datasets
 from adagpr.files import read_toml
 from adagpr.statistics import interval
 
-__all__ = ["Property", "Row", "accuracy_rows", "grid", "property_rows", "to_csv", "to_latex", "to_markdown"]
+__all__ = [
+    "Property",
+    "Row",
+    "Table",
+    "accuracy_rows",
+    "accuracy_table",
+    "coefficient_table",
+    "property_rows",
+    "property_table",
+    "to_csv",
+]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table for people.
+
+    Attributes:
+        headings: One a column.
+        lines: One text a column.
+        title: Stands above it.
+        remark: A sentence between the two.
+        spare: Headings of columns that a narrow terminal does without, the first to go first.
+    """
+
+    headings: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    title: str = ""
+    remark: str = ""
+    spare: Sequence[str] = ()
+
+    def to_markdown(self) -> str:
+        """The table with its title and remark."""
+        above = [*([f"### {self.title}", ""] if self.title else []), *([self.remark, ""] if self.remark else [])]
+        ruled = [self.headings, ["---"] * len(self.headings), *self.lines]
+        return "\n".join([*above, *(f"| {' | '.join(line)} |" for line in ruled)]) + "\n"
+
+    def to_latex(self) -> str:
+        """The table for a paper, with its title as a comment; needs the package booktabs."""
+        top, *body = (" & ".join(map(_escaped, line)) + r" \\" for line in (self.headings, *self.lines))
+        begin = rf"\begin{{tabular}}{{{'l' * len(self.headings)}}}"
+        above = [f"% {self.title}"] if self.title else []
+        parts = [*above, begin, r"\toprule", top, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
+        return "\n".join(parts) + "\n"
+
+
+def _escaped(text: str) -> str:
+    for sign in ("%", "&", "_", "#"):
+        text = text.replace(sign, rf"\{sign}")
+    return text.replace("±", r"$\pm$")
+
+
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """All fields, one line a row; rows have the same keys."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: _one_cell(value) for key, value in row.items()})
+    return out.getvalue()
+
+
+def _one_cell(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
@@ -28,7 +92,8 @@ class Row:
         num_layers: Layers as printed, none where none are.
         ours: Mean test accuracy in percent.
         std: Standard deviation over runs.
-        interval: 95 % interval of the mean, Student's; the mean itself twice for a single run.
+        interval: 95 % interval of the mean, Student's: over the splits, whose seeds are averaged first, or over the
+            seeds of the only split; the mean itself twice for a single run.
         num_runs: Every run counts.
         published: What is printed: percent, ``"OOM"`` or ``"unprinted"``.
         difference: Ours less the printed value, where there is one.
@@ -63,7 +128,7 @@ def accuracy_rows(records: Iterable[Mapping[str, Any]]) -> list[Row]:
 
 
 def _row(record: Mapping[str, Any]) -> Row:
-    low, high = interval([100 * run["test_acc"] for run in record["runs"]])
+    low, high = interval(_independent(record["runs"]))
     published = record["published"]
     return Row(
         record["table"],
@@ -82,6 +147,15 @@ def _row(record: Mapping[str, Any]) -> Row:
     )
 
 
+def _independent(runs: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Accuracies in percent that are independent of each other, as seeds of one of several splits are not."""
+    by_split: dict[str, list[float]] = {}
+    for run in runs:
+        by_split.setdefault(run["split"], []).append(100 * run["test_acc"])
+    first, *others = by_split.values()
+    return [fmean(values) for values in (first, *others)] if others else first
+
+
 def verdict(published: float | str, low: float, high: float, num_runs: int) -> str:
     """How the printed value stands to our interval, in a word or two."""
     if isinstance(published, str):
@@ -94,19 +168,24 @@ def verdict(published: float | str, low: float, high: float, num_runs: int) -> s
     return "ours higher" if published < low else "ours lower"
 
 
-HEADINGS = (
-    "table",
-    "data set",
-    "method",
-    "layers",
-    "ours",
-    "95 % interval",
-    "runs",
-    "printed",
-    "difference",
-    "verdict",
-    "settings",
-)
+def accuracy_table(rows: Sequence[Row], remark: str = "") -> Table:
+    """Ours beside printed, a line a row."""
+    headings = (
+        "table",
+        "data set",
+        "method",
+        "layers",
+        "ours",
+        "95 % interval",
+        "runs",
+        "printed",
+        "difference",
+        "verdict",
+        "settings",
+    )
+    return Table(
+        headings, [_cells(row) for row in rows], remark=remark, spare=("settings", "table", "runs", "difference")
+    )
 
 
 def _cells(row: Row) -> list[str]:
@@ -125,51 +204,14 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def to_markdown(rows: Sequence[Row] | Sequence[Property]) -> str:
-    """A table for people."""
-    headings, lines = grid(rows)
-    ruled = [f"| {' | '.join(headings)} |", f"| {' | '.join('---' for _ in headings)} |"]
-    return "\n".join([*ruled, *(f"| {' | '.join(line)} |" for line in lines)]) + "\n"
-
-
-def to_latex(rows: Sequence[Row] | Sequence[Property]) -> str:
-    """A table for a paper; needs the package booktabs."""
-    headings, lines = grid(rows)
-    body = [" & ".join(_escaped(cell) for cell in line) + r" \\" for line in lines]
-    top = " & ".join(_escaped(heading) for heading in headings) + r" \\"
-    columns = "l" * len(headings)
-    parts = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", top, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
-    return "\n".join(parts) + "\n"
-
-
-def to_csv(rows: Sequence[Row] | Sequence[Property]) -> str:
-    """All fields, one line a row."""
-    out = io.StringIO()
-    writer: Any = None
-    for row in rows:
-        plain = {key: _one_cell(value) for key, value in row.plain().items()}
-        if writer is None:
-            writer = csv.DictWriter(out, list(plain), lineterminator="\n")
-            writer.writeheader()
-        writer.writerow(plain)
-    return out.getvalue()
-
-
-def _one_cell(value: Any) -> Any:
-    return " ".join(map(str, value)) if isinstance(value, list) else value
-
-
-def grid(rows: Sequence[Row] | Sequence[Property]) -> tuple[Sequence[str], list[list[str]]]:
-    """Headings and cells as text."""
-    if rows and isinstance(rows[0], Property):
-        return PROPERTY_HEADINGS, [_property_cells(row) for row in rows if isinstance(row, Property)]
-    return HEADINGS, [_cells(row) for row in rows if isinstance(row, Row)]
-
-
-def _escaped(text: str) -> str:
-    for sign in ("%", "&", "_", "#"):
-        text = text.replace(sign, rf"\{sign}")
-    return text.replace("±", r"$\pm$")
+def coefficient_table(title: str, remark: str, ours: Sequence[Sequence[float]], printed: Sequence[Any]) -> Table:
+    """The coefficients of a network, a line a layer, ours and in brackets what is printed."""
+    hops = [f"hop {hop}" for hop in range(len(ours[0]))]
+    lines = [
+        [str(layer), *(f"{a:.3f} ({b:.3f})" for a, b in zip(own, given, strict=True))]
+        for layer, (own, given) in enumerate(zip(ours, printed, strict=True), start=1)
+    ]
+    return Table(("layer", *hops), lines, title, remark, spare=hops[:0:-1])
 
 
 @dataclass(frozen=True)
@@ -197,11 +239,10 @@ class Property:
         return asdict(self)
 
 
-PROPERTY_HEADINGS = ("data set", "property", "ours", "printed", "note")
-
-
-def _property_cells(row: Property) -> list[str]:
-    return [row.dataset, row.what, f"{row.ours:,}", f"{row.published:,}", row.note]
+def property_table(rows: Sequence[Property]) -> Table:
+    """Ours beside printed, a line an entry."""
+    lines = [[row.dataset, row.what, f"{row.ours:,}", f"{row.published:,}", row.note] for row in rows]
+    return Table(("data set", "property", "ours", "printed", "note"), lines)
 
 
 def property_rows() -> list[Property]:

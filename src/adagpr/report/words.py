@@ -73,13 +73,14 @@ def sentences(subject: Subject) -> list[str]:
 
 def paired_sentence(found: Comparison, one: str, other: str) -> str:
     """What the paired differences of two subjects say."""
-    low, high = found.t_interval
-    count = len(found.pairs)
-    spread = f" (95 % interval {low:+.1f} to {high:+.1f}, p = {found.p_value:.3f}, {count} pairs)" if count > 1 else ""
+    spread = ""
+    if found.t_interval is not None:
+        low, high = found.t_interval
+        spread = f" (95 % interval {low:+.1f} to {high:+.1f}, p = {found.p_value:.3f}, {len(found.pairs)} pairs)"
     node = "" if found.node_points is None else f" One test node is {found.node_points:.1f} points."
     ahead = "ahead of" if found.mean_difference >= 0 else "behind"
     verdicts = {"A is better": f"{one} is better", "B is better": f"{other} is better"}
-    verdict = verdicts.get(found.verdict, found.verdict) if count > 1 else "one pair shows no more than itself"
+    verdict = verdicts.get(found.verdict, found.verdict) if spread else "one pair shows no more than itself"
     difference = f"{abs(found.mean_difference):.1f} points {ahead} {other}{spread}"
     return f"In test accuracy {one} is {difference}: {verdict}.{node}"
 

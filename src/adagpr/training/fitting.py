@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from adagpr.errors import InputError
+from adagpr.errors import InputError, memory_errors
 from adagpr.files import folder_lock, make_folder, write_toml
 from adagpr.graph import PARTS, Graph, Split
 from adagpr.metrics import accuracy, macro_f1, temperature
@@ -72,6 +72,7 @@ def fit(
     Raises:
         InputError: Something does not fit; nothing was written.
         StorageError: The disk is full or fails; the last checkpoint is still there.
+        OutOfMemoryError: So is it where memory is short.
 
     Example:
         >>> import adagpr
@@ -208,7 +209,7 @@ def session(
         options = {**options, "num_threads": stored["training"]["num_threads"]}
     config, plain = resolve(graph, split, model, options)
     if folder is None:
-        with reused(), threads(config.num_threads or 1):
+        with memory_errors(), reused(), threads(config.num_threads or 1):
             yield Session(graph, split, config, plain, None)
         return
     if stored is not None:
@@ -218,7 +219,7 @@ def session(
             yield load_run(folder)
             return
     make_folder(folder)
-    with folder_lock(folder), reused(), threads(config.num_threads or 1):
+    with folder_lock(folder), memory_errors(), reused(), threads(config.num_threads or 1):
         stored = stored_config(folder)
         if stored is None:
             write_toml(folder / "config.toml", plain)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from adagpr.errors import AdaGPRError
+from adagpr.errors import AdaGPRError, memory_errors
 
 __all__ = ["begin_child", "spread"]
 
@@ -108,7 +108,7 @@ def _receive(connection: Connection) -> Any:
         raise AdaGPRError(
             "A process of this command was ended from outside. The same command goes on from the last checkpoint."
         ) from None
-    if isinstance(message, AdaGPRError | OSError | MemoryError):
+    if isinstance(message, AdaGPRError | OSError):
         raise message
     return message
 
@@ -119,8 +119,9 @@ def _run(
     if not begin_child(parent):
         return
     try:
-        while True:
-            work(items[connection.recv()], connection.send)
-            connection.send(_DONE)
-    except (AdaGPRError, OSError, MemoryError) as error:
+        with memory_errors():
+            while True:
+                work(items[connection.recv()], connection.send)
+                connection.send(_DONE)
+    except (AdaGPRError, OSError) as error:
         connection.send(error)

@@ -19,7 +19,7 @@ import optuna
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial
 
-from adagpr.errors import AdaGPRError
+from adagpr.errors import AdaGPRError, memory_errors
 from adagpr.seeding import stream
 from adagpr.training.workers import begin_child
 from adagpr.tuning.objective import Task, objective
@@ -167,10 +167,10 @@ def _work(task: Task, address: str, num_trials: int, writer: Connection, parent:
     if not begin_child(parent):
         return
     try:
-        with storage_failures(address):
+        with storage_failures(address), memory_errors():
             _run_some(task, address, num_trials)
         writer.send("done")
-    except (AdaGPRError, OSError, MemoryError) as error:
+    except (AdaGPRError, OSError) as error:
         writer.send(error)
 
 
