@@ -14,6 +14,7 @@ from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
 from adagpr.tuning import Space
 from adagpr.tuning.objective import Task, blind, objective
+from adagpr.tuning.space import Parameter
 
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)
 PARAMS = {"lr": 0.05, "weight_decay": 0.001, "dropout": 0.2, "alpha": 0.3}
@@ -84,6 +85,26 @@ def test_the_penalty_does_not_enter_the_value(small: tuple[Graph, list[Split]], 
     assert run_one(task).value == result["val_loss"]
 
 
+def test_class_weights_enter_every_loss_that_is_reported(small: tuple[Graph, list[Split]], quick_space: Space) -> None:
+    graph, (split,) = small
+    labels = graph.y.clone()
+    labels[::3] = 0
+    space = quick_space.with_settings({"patience": 1, "max_epochs": 160, "class_weights": "balanced"})
+    task = make_task((replace(graph, y=labels), [split]), space)
+    trial = run_one(task)
+    run = fit(task.graph, task.splits[0], **task.options(PARAMS))
+    assert trial.value == run.val_loss != run.record["result"]["val_loss"]
+    assert run.record["result"]["num_epochs"] < 80
+    assert trial.intermediate_values[80] == trial.value
+
+
+def test_losses_with_other_class_weights_are_not_compared(small: tuple[Graph, list[Split]], quick_space: Space) -> None:
+    weights = Parameter(choices=["equal", "balanced"])
+    space = quick_space.model_copy(update={"search": {**quick_space.search, "class_weights": weights}})
+    with pytest.raises(InputError, match="class_weights cannot be searched"):
+        make_task(small, space).check()
+
+
 def test_what_stopped_early_still_has_a_value_at_every_rung(
     small: tuple[Graph, list[Split]], quick_space: Space
 ) -> None:
@@ -110,6 +131,15 @@ def test_a_diverging_trial_is_pruned_and_says_why(small: tuple[Graph, list[Split
     trial = run_one(make_task(small, quick_space.with_settings({"lr": 1e30})))
     assert trial.state == optuna.trial.TrialState.PRUNED
     assert "Training diverged" in trial.user_attrs["result"]["pruned_because"]
+
+
+def test_a_trial_that_does_not_fit_in_memory_is_pruned_and_says_why(
+    small: tuple[Graph, list[Split]], quick_space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adagpr.training.fitting.train", lambda *arguments: torch.empty(2**50))
+    trial = run_one(make_task(small, quick_space))
+    assert trial.state == optuna.trial.TrialState.PRUNED
+    assert trial.user_attrs["result"]["pruned_because"] == "There is not enough memory for this."
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,11 @@ class Run:
         return float(self.record["result"]["val_acc"])
 
     @property
+    def val_loss(self) -> float:
+        """Loss on the validation nodes at the best epoch, with the class weights of training and without penalties."""
+        return float(self.history["val_loss"][self.best_epoch - 1].as_py())
+
+    @property
     def best_epoch(self) -> int:
         """The epoch, counted from 1, that validation chose."""
         return int(self.record["result"]["best_epoch"])

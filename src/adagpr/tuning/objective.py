@@ -1,7 +1,8 @@
 """What a trial does: train on graphs without the test nodes' labels, and return the validation loss.
 
 The value of a trial is the loss on the validation nodes at the best epoch, without penalties, on average over the
-splits that are tuned on. A penalised loss cannot be compared between trials whose penalties differ.
+splits that are tuned on. A penalised loss cannot be compared between trials whose penalties differ, nor one with class
+weights between trials whose weights differ, so that these cannot be searched.
 
 At an eighth, a quarter and half of the epochs, and at the end of each split, a trial reports the value that it would
 have if it ended there, and is pruned where that is above the median of the trials before it.
@@ -74,6 +75,10 @@ class Task:
         for name in ("seed", "num_threads"):
             if name in self.space.fixed or name in self.space.search:
                 raise InputError(f"A search space cannot hold {name}: one seed and one thread serve all trials.")
+        if "class_weights" in self.space.search:
+            raise InputError(
+                "class_weights cannot be searched: losses with other weights are not comparable. Fix them."
+            )
         for split in self.splits:
             split.check(self.graph)
         for params in self.space.probes():
@@ -167,7 +172,7 @@ class _Progress:
 
     def end_split(self, run: Run) -> None:
         """Takes in a finished training; what it reached stands for the epochs that it did not need."""
-        self._loss = float(run.record["result"]["val_loss"])
+        self._loss = run.val_loss
         for rung in self._rungs:
             if rung > run.record["result"]["num_epochs"]:
                 self._report(rung)

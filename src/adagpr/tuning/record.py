@@ -9,7 +9,6 @@ of; and the test names the sum of the file that it was made with, and when that 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -149,13 +148,9 @@ def _test(task: Task, folder: Path, num_workers: int) -> dict[str, Any]:
         **summarise(runs),
         "unseen_test_acc": fmean(unseen) if unseen else None,
         "num_unseen_runs": len(unseen),
-        "tuned_val_loss": _mean_val_loss([runs[number] for number in task.tuned]),
+        "tuned_val_loss": fmean(runs[number].val_loss for number in task.tuned),
         "runs": rows,
     }
-
-
-def _mean_val_loss(runs: Sequence[Run]) -> float:
-    return fmean(float(run.record["result"]["val_loss"]) for run in runs)
 
 
 def _num_seen(task: Task, number: int) -> int:

@@ -120,6 +120,8 @@ def held(address: str) -> Iterator[None]:
         yield
         return
     path = Path(address)
+    if path.is_dir():
+        raise InputError(f"A storage is a file or postgresql://USER@HOST/DATABASE, got the folder '{address}'.")
     with _opened(path.with_name(f".{path.name}.lock"), "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
