@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import pytest
 
 from adagpr.experiments import TARGETS, Folders, tasks
 from adagpr.experiments.reproduce import report
+from adagpr.files import read_json
+from adagpr.training import TrainingConfig
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -52,6 +55,22 @@ def test_the_tables_of_the_docs_are_those_of_the_records(script: str, page: str)
     command = [sys.executable, str(ROOT / "benchmarks" / script), "--table"]
     table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert table in (ROOT / "docs" / page).read_text()
+
+
+def test_every_option_of_training_is_explained() -> None:
+    lines = (ROOT / "docs" / "models.md").read_text().splitlines()
+    defaults = {
+        name: "none" if value is None else json.dumps(value) for name, value in TrainingConfig().model_dump().items()
+    }
+    rows = [f"| `{name}` | `{default}` |" for name, default in defaults.items()]
+    assert [row for row in rows if not any(line.startswith(row) for line in lines)] == []
+
+
+def test_the_runs_that_are_read_aloud_have_the_settings_of_the_catalogue() -> None:
+    read = read_json(ROOT / "results" / "reading.json")
+    rows = {"cora": "table2_adagpr_cora-8", "chameleon": "table3_adagpr_chameleon-2", "texas": "table3_adagpr_texas-4"}
+    first = {name: read_json(ROOT / "results" / "catalogue" / f"{row}.json")["runs"][0] for name, row in rows.items()}
+    assert {name: run["config"] for name, run in read.items()} == {name: run["config"] for name, run in first.items()}
 
 
 @pytest.mark.parametrize("target", list(TARGETS))

@@ -23,7 +23,10 @@ def test_every_model_is_listed_with_its_paper_depth_and_parameters() -> None:
 
 
 def test_one_model_shows_its_options() -> None:
-    assert "propagation_dropout" in models("gprgnn").stdout
+    shown = models("gprgnn").stdout
+    assert "propagation_dropout" in shown
+    assert "class_weights" in shown
+    assert json.loads(models("gprgnn", "--json").stdout)["training"]["patience"] == 300
 
 
 def test_an_unknown_model_is_one_sentence() -> None:

@@ -1,4 +1,4 @@
-"""``adagpr train`` and ``adagpr predict`` on a user's own tables: what they write, and what they refuse."""
+"""``adagpr train``, ``tune`` and ``predict`` on a user's own tables: what they write, and what they refuse."""
 
 from __future__ import annotations
 
@@ -78,6 +78,20 @@ def refused(ended: Callable[..., Ended]) -> Callable[..., str]:
         return err.removeprefix("Error: ").strip()
 
     return call
+
+
+def test_a_search_on_tables_is_trained_and_predicted_from(tmp_path: Path, ended: Callable[..., Ended]) -> None:
+    save(tmp_path, **{"new.csv": text_of(NODES, topic=None)})
+    words = [*TRAIN[1:], "--feature", "age", "--trials", "2", "--jobs", "1", "--out", "study", "--json"]
+    code, out, err = ended(tmp_path, "tune", *words)
+    assert (code, err) == (0, "")
+    record = json.loads(out)
+    (tested,) = record["test"]["runs"]
+    code, out, _ = ended(tmp_path, "train", "--config", "study/best.toml", "--out", "run", "--json")
+    assert code == 0
+    assert json.loads(out)["test_acc"] == tested["test_acc"]
+    assert ended(tmp_path, *PREDICT)[0] == 0
+    assert pq.read_table(tmp_path / "out.parquet").num_rows == NUM_NODES
 
 
 def test_what_was_found_in_the_tables_is_said_to_the_user(tmp_path: Path, ended: Callable[..., Ended]) -> None:

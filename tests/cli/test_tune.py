@@ -63,6 +63,8 @@ def test_splits_are_chosen_by_number_and_all_are_tested(
 
 
 BAD: list[tuple[list[str], str]] = [
+    ([], "Name a data set, or give tables with --nodes, --edges and --label."),
+    (["digits", "--feature", "age"], "Give a data set or tables, not both: 'digits' and --feature."),
     (["coar"], "Unknown data set 'coar'. Did you mean 'cora'?"),
     (["digits", "--model", "adagrp"], "Unknown model 'adagrp'. Did you mean 'adagpr'?"),
     (["digits", "--space", "generall"], "Unknown search space 'generall'. Did you mean 'general'?"),

@@ -20,33 +20,51 @@ def models(
     """List the models: paper, depth, number of parameters, and what each is good for."""
     from adagpr.nn import MODELS, model_class, model_options
 
-    if name is not None:
-        model_class(name)
-    rows = [_row(item, model_options(item)) for item in ([name] if name else MODELS)]
-    if as_json:
-        typer.echo(json.dumps(rows[0] if name else rows, indent=2))
+    if name is None:
+        _show_all([_row(item, model_options(item)) for item in MODELS], as_json)
         return
+    model_class(name)
+    from adagpr.training import TrainingConfig
+
+    _show_one({**_row(name, model_options(name)), "training": TrainingConfig().model_dump()}, as_json)
+
+
+def _show_all(rows: list[dict[str, Any]], as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
     console = Console(highlight=False)
     table = Table(box=None, pad_edge=False)
-    if name:
-        console.print(f"{name}: {rows[0]['good_for']}. {rows[0]['paper']}\n", markup=False)
-        table.add_column("option")
-        table.add_column("default")
-        for key, value in rows[0]["options"].items():
-            table.add_row(key, "none" if value is None else json.dumps(value))
-    else:
-        for heading in ("name", "paper", "layers", "parameters", "good for"):
-            table.add_column(heading, justify="right" if heading in ("layers", "parameters") else "left")
-        for row in rows:
-            table.add_row(
-                row["name"], row["paper"], str(row["num_layers"] or "-"), f"{row['num_parameters']:,}", row["good_for"]
-            )
+    for heading in ("name", "paper", "layers", "parameters", "good for"):
+        table.add_column(heading, justify="right" if heading in ("layers", "parameters") else "left")
+    for row in rows:
+        table.add_row(
+            row["name"], row["paper"], str(row["num_layers"] or "-"), f"{row['num_parameters']:,}", row["good_for"]
+        )
     console.print(table)
-    if not name:
-        console.print("\nLayers are the default; parameters are counted for Cora. Options of one: adagpr models NAME")
+    console.print("\nLayers are the default; parameters are counted for Cora. Options of one: adagpr models NAME")
+
+
+def _show_one(row: dict[str, Any], as_json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    if as_json:
+        typer.echo(json.dumps(row, indent=2))
+        return
+    console = Console(highlight=False)
+    console.print(f"{row['name']}: {row['good_for']}. {row['paper']}\n", markup=False)
+    for heading, options in (("option", row["options"]), ("option of training", row["training"])):
+        table = Table(box=None, pad_edge=False)
+        table.add_column(heading, width=20)
+        table.add_column("default")
+        for key, value in options.items():
+            table.add_row(key, "none" if value is None else json.dumps(value))
+        console.print(table, "")
+    console.print("Both are given as --set OPTION=VALUE; docs/models.md says what those of training do.")
 
 
 def _row(name: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -64,8 +64,13 @@ def given_tables(dataset: str | None, stored: dict[str, Any], **named: Any) -> d
         if value or value == ""
     }
     if tables and dataset is not None:
-        raise InputError(f"Give a data set or tables, not both: '{dataset}' and --{next(iter(tables))}.")
+        raise InputError(f"Give a data set or tables, not both: '{dataset}' and {_flag(next(iter(tables)))}.")
     for name in ("nodes", "edges", "label"):
         if tables and name not in {**stored, **tables}:
             raise InputError(f"Tables need --nodes, --edges and --label; --{name} is missing.")
     return tables
+
+
+def _flag(name: str) -> str:
+    """The option that gives an argument of `adagpr.load`."""
+    return f"--{name.removesuffix('s') if name == 'features' else name.replace('_', '-')}"

@@ -45,7 +45,11 @@ def train(
     model: Annotated[str | None, typer.Option(help="Name of the model. Default: adagpr.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="An argument of the model or of the training; repeatable."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="An option of the model or of training (see: adagpr models NAME); repeatable.",
+        ),
     ] = None,
     split: Annotated[
         str | None,

@@ -13,7 +13,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adagpr.cli.interruption import interruptible
-from adagpr.cli.options import DataRoot
+from adagpr.cli.options import (
+    AsIs,
+    DataRoot,
+    Directed,
+    EdgeTable,
+    Features,
+    IdColumn,
+    LabelColumn,
+    NodeTable,
+    SourceColumn,
+    SplitColumn,
+    TargetColumn,
+    WeightColumn,
+    given_tables,
+)
 from adagpr.cli.request import read_request
 from adagpr.errors import InputError
 
@@ -26,8 +40,10 @@ __all__ = ["tune"]
 
 
 def tune(
-    dataset: Annotated[str, typer.Argument(help="A data set (see: adagpr data ls) or an .npz file.")],
     out: Annotated[Path, typer.Option(help="Folder of the study.")],
+    dataset: Annotated[
+        str | None, typer.Argument(help="A data set (see: adagpr data ls) or an .npz file; none for tables.")
+    ] = None,
     model: Annotated[str, typer.Option(help="Name of the model.")] = "adagpr",
     space: Annotated[
         str | None,
@@ -55,6 +71,17 @@ def tune(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the search and of every training.")] = 0,
     data_root: DataRoot = None,
+    nodes: NodeTable = None,
+    edges: EdgeTable = None,
+    label: LabelColumn = None,
+    id_column: IdColumn = None,
+    source: SourceColumn = None,
+    target: TargetColumn = None,
+    weight: WeightColumn = None,
+    split_column: SplitColumn = None,
+    feature: Features = None,
+    directed: Directed = False,
+    as_is: AsIs = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
 ) -> None:
     """Search the configuration with the lowest validation loss; the test nodes are asked once, afterwards.
@@ -68,7 +95,25 @@ def tune(
     from adagpr.data import load
     from adagpr.tuning.storage import shown
 
-    graph, found = load(dataset, split, data_root=data_root, **request.data)
+    tables = given_tables(
+        dataset,
+        {},
+        nodes=nodes,
+        edges=edges,
+        label=label,
+        id=id_column,
+        source=source,
+        target=target,
+        weight=weight,
+        split_column=split_column,
+        features=feature,
+        directed=directed,
+        as_is=as_is,
+    )
+    dataset = "tables" if tables else dataset
+    if dataset is None:
+        raise InputError("Name a data set, or give tables with --nodes, --edges and --label.")
+    graph, found = load(dataset, split, data_root=data_root, **request.data, **tables)
     kind = found[0].name.partition("/")[0]
     chosen = tuning.read_space(space) if space else tuning.choose_space(dataset, kind, model)
     with _progress_bar() as on_change:
