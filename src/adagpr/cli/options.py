@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from adagpr.errors import InputError
+
+if TYPE_CHECKING:
+    from adagpr.graph import Graph
 
 __all__ = [
     "AsIs",
@@ -25,6 +29,7 @@ __all__ = [
     "TargetColumn",
     "WeightColumn",
     "given_tables",
+    "say_what_was_found",
 ]
 
 DataRoot = Annotated[Path | None, typer.Option(help="Folder of the data files. Default: $ADAGPR_DATA or a cache.")]
@@ -74,3 +79,16 @@ def given_tables(dataset: str | None, stored: dict[str, Any], **named: Any) -> d
 def _flag(name: str) -> str:
     """The option that gives an argument of `adagpr.load`."""
     return f"--{name.removesuffix('s') if name == 'features' else name.replace('_', '-')}"
+
+
+def say_what_was_found(graph: Graph) -> None:
+    """Prints what was found in a user's tables, before anything is made of it.
+
+    Of sentences that differ in names and numbers alone one is printed; all are in the record and on the page.
+    """
+    alike: dict[str, list[str]] = {}
+    for note in graph.notes:
+        alike.setdefault(re.sub(r"'[^']*'|\d+", "", note), []).append(note)
+    for own in alike.values():
+        typer.echo(own[0] if len(own) == 1 else f"{own[0]} So too {len(own) - 1} more columns, which the record names.")
+    typer.echo()

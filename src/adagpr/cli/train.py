@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +23,7 @@ from adagpr.cli.options import (
     TargetColumn,
     WeightColumn,
     given_tables,
+    say_what_was_found,
 )
 from adagpr.cli.request import Request, read_request
 from adagpr.cli.train_partition import Border, train_partition
@@ -140,8 +139,7 @@ def train(
         dataset or request.dataset, split or request.split, data_root=data_root, **{**request.data, **tables}
     )
     if tables and not as_json:
-        # What was found in a user's tables is said before anything is made of it.
-        typer.echo("\n".join(_folded(graph.notes)) + "\n")
+        say_what_was_found(graph)
     twin_options = several.without_graph(model, options) if without_graph else {}
     resolved = [resolve(graph, item, model, {**options, "seed": number})[1] for item in splits for number in seeds]
     if dataset is None and split is None:
@@ -198,17 +196,6 @@ def _share(jobs: int | None) -> tuple[tuple[int, int], int | None]:
     from adagpr.training.machine import num_cores
 
     return (rank, size), jobs or max(1, num_cores() // beside)
-
-
-def _folded(notes: Sequence[str]) -> list[str]:
-    """Sentences that differ in names and numbers alone as one of them; all are in the record and on the page."""
-    alike: dict[str, list[str]] = {}
-    for note in notes:
-        alike.setdefault(re.sub(r"'[^']*'|\d+", "", note), []).append(note)
-    return [
-        own[0] if len(own) == 1 else f"{own[0]} So too {len(own) - 1} more columns; see report.html."
-        for own in alike.values()
-    ]
 
 
 def _report(folder: Path, has_twins: bool, graph: Graph, splits: list[Split]) -> None:

@@ -27,6 +27,7 @@ from adagpr.cli.options import (
     TargetColumn,
     WeightColumn,
     given_tables,
+    say_what_was_found,
 )
 from adagpr.cli.request import read_request
 from adagpr.errors import InputError
@@ -114,6 +115,8 @@ def tune(
     if dataset is None:
         raise InputError("Name a data set, or give tables with --nodes, --edges and --label.")
     graph, found = load(dataset, split, data_root=data_root, **request.data, **tables)
+    if tables and not as_json:
+        say_what_was_found(graph)
     kind = found[0].name.partition("/")[0]
     chosen = tuning.read_space(space) if space else tuning.choose_space(dataset, kind, model)
     with _progress_bar() as on_change:
