@@ -62,6 +62,17 @@ def test_rounded_differences_tie_within_the_tolerance() -> None:
     assert paired_test(rounded, tolerance=0.01).p_value == paired_test(exact).p_value
 
 
+@pytest.mark.parametrize("differences", [[1, 1, 1, 3], [0.02, 0.05, -0.04, 0.02], [0.03, 0.05, -0.05, 0.03]])
+def test_patterns_that_rounding_may_have_made_unequal_count_as_ties(differences: list[float]) -> None:
+    tolerance = max(differences) / 5
+    patterns = [np.array(signs) for signs in product((-1, 1), repeat=4)]
+    ends = [np.add(differences, tolerance * signs) for signs in patterns]
+    # A pattern is a tie where it is one for some values within the tolerance, found at their ends or between.
+    shortfalls = [[abs(end.sum()) - abs((signs * end).sum()) for end in ends] for signs in patterns]
+    expected = np.mean([min(row) <= 1e-12 for row in shortfalls])
+    assert paired_test(differences, tolerance=tolerance).p_value == expected
+
+
 @pytest.mark.parametrize("num", [10, 21])
 def test_rounding_does_not_hide_small_differences_that_all_agree(num: int) -> None:
     # Whatever was rounded away, each of them is above 0, so that no sum with a sign flipped comes near.

@@ -18,6 +18,10 @@ __all__ = [
 ]
 
 
+# How torch says that memory is short, on a processor and on a graphics card.
+_SAID = ("can't allocate memory", "out of memory")
+
+
 class AdaGPRError(Exception):
     """Base of every error that the package raises on purpose; its text is one sentence for a person."""
 
@@ -46,7 +50,7 @@ def memory_errors() -> Iterator[None]:
     except AdaGPRError:
         raise
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
+        if isinstance(error, RuntimeError) and not any(words in str(error) for words in _SAID):
             raise
         raise OutOfMemoryError("There is not enough memory for this.") from error
 

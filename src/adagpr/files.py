@@ -24,6 +24,7 @@ __all__ = [
     "read_json",
     "read_toml",
     "sha256_file",
+    "taking_turns",
     "to_toml",
     "write_atomically",
     "write_json",
@@ -101,12 +102,9 @@ def folder_lock(folder: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def taking_turns(folder: Path) -> Iterator[None]:
     """Waits until no other process is in such a context with this folder; for reading, changing and writing a file."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with (folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(handle)
 
 
 def write_text(path: Path, text: str) -> None:

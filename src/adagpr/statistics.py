@@ -106,7 +106,7 @@ def paired_test(
     Args:
         differences: One difference :math:`d_i` a pair, at least one; the pairs are independent.
         tolerance: Each difference may be off by so much, having been rounded. A mean counts as equal to the observed
-            one where the differences whose signs tell the two apart may make up for what it falls short by.
+            one where the differences whose signs tell the two apart may add up to 0.
         seed: Chooses the drawn patterns; of no effect up to 20 pairs.
 
     Returns:
@@ -139,12 +139,16 @@ def paired_test(
 def _is_far(
     vector: NDArray[np.float64], sums: NDArray[np.float64], num_flips: NDArray[np.float64], tolerance: float
 ) -> NDArray[np.bool_]:
-    """Which sums of differences with some signs flipped are at least as far from 0 as the sum with none."""
-    # A sum falls short by twice the flipped differences, or on the other side of 0 by twice the others.
-    num_told = np.where(sums * vector.sum() >= 0, num_flips, len(vector) - num_flips)
+    """Which sums of differences with some signs flipped are at least as far from 0 as the sum with none.
+
+    Those whose flipped and kept differences do not add up to the same side of 0, or where either may add up to 0.
+    """
+    flipped, kept = (vector.sum() - sums) / 2, (vector.sum() + sums) / 2
     # Ties count, and floating point must not break them: the same sum in another order differs in its last bits.
-    slack = 1e-9 * np.abs(vector).sum() + 2 * tolerance * num_told
-    return np.asarray(np.abs(sums) >= abs(vector.sum()) - slack)
+    slack = 1e-9 * np.abs(vector).sum()
+    may_be_none = np.abs(flipped) <= slack + tolerance * num_flips
+    may_be_all = np.abs(kept) <= slack + tolerance * (len(vector) - num_flips)
+    return np.asarray((flipped * kept <= 0) | may_be_none | may_be_all)
 
 
 def bootstrap_interval(

@@ -76,6 +76,10 @@ def test_what_does_not_exist_is_said() -> None:
         plan(["table3"], ["adagpr:5"])
     with pytest.raises(InputError, match=r"Nothing of table2, table3 fits 'coar'\. Did you mean 'cora'\?"):
         plan(["table2", "table3"], ["adagpr", "coar"])
+    with pytest.raises(InputError, match=r"Nothing of table3 fits 'table3_adagpr_texas:5'\. Depths of .*texas: 4\."):
+        plan(["table3"], ["table3_adagpr_texas:5"])
+    with pytest.raises(InputError, match=r"Nothing of table2 fits 'texas'\.$"):
+        plan(["table2"], ["texas"])
 
 
 def test_a_pattern_need_not_fit_every_target() -> None:

@@ -114,7 +114,7 @@ def tune(
     dataset = "tables" if tables else dataset
     if dataset is None:
         raise InputError("Name a data set, or give tables with --nodes, --edges and --label.")
-    graph, found = load(dataset, split, data_root=data_root, **request.data, **tables)
+    graph, found = load(dataset, split, data_root=data_root, **{**request.data, **tables})
     if tables and not as_json:
         say_what_was_found(graph)
     kind = found[0].name.partition("/")[0]

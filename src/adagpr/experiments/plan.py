@@ -51,12 +51,18 @@ def plan(targets: Sequence[str], only: Sequence[str] = (), num_seeds: int | None
     """
     for pattern in only:
         if not any(tasks(target, [pattern]) for target in targets):
-            names = {row.name for row in catalogue().values()}
-            meant = did_you_mean(
-                pattern.partition(":")[0], names | {part for name in names for part in name.split("_")}
-            )
-            raise InputError(f"Nothing of {', '.join(targets)} fits '{pattern}'.{meant}")
+            raise InputError(f"Nothing of {', '.join(targets)} fits '{pattern}'.{_hint(pattern, targets)}")
     return {target: tasks(target, only, num_seeds) for target in targets}
+
+
+def _hint(pattern: str, targets: Sequence[str]) -> str:
+    """What may have been meant by a pattern that fits nothing: other depths of its row, or another row."""
+    row, _, _ = pattern.partition(":")
+    depths = sorted({task.cell.layers or 0 for target in targets for task in tasks(target, [row])})
+    if depths:
+        return f" Depths of {row}: {', '.join(map(str, depths))}." if any(depths) else f" {row} has no depth."
+    names = {task.row.name for target in targets for task in tasks(target)}
+    return did_you_mean(row, names | {part for name in names for part in name.split("_")})
 
 
 def tasks(target: str, only: Sequence[str] = (), num_seeds: int | None = None) -> list[Task]:

@@ -189,8 +189,14 @@ class _Board:
         """Fits runs in this process; what became of each, as `add` takes it, or ``("busy", job)``."""
         # A complete run is taken as it is, also one that was computed with more threads.
         complete = [job for job in group if (self._folder(job) / "record.json").exists()]
-        found = [("done", self._row(job, load_run(self._folder(job)))) for job in complete]
+        found = [self._found(job) for job in complete]
         return [*found, *self._trained([job for job in group if job not in complete])]
+
+    def _found(self, job: Job) -> tuple[Any, ...]:
+        try:
+            return ("done", self._row(job, load_run(self._folder(job))))
+        except AdaGPRError as error:
+            return ("failed", str(error))
 
     def _trained(self, group: Sequence[Job]) -> list[tuple[Any, ...]]:
         if not group:
@@ -228,8 +234,7 @@ class _Board:
         if outcome == "failed":
             self.failures.append(content)
             return
-        self.rows[content["config"]] = content
-        self._write()
+        self._write(content)
         self._tell()
 
     def finish(self) -> dict[str, Any] | None:
@@ -241,11 +246,13 @@ class _Board:
             write_json(failure, {"task": self.task.name, "failed": self.failures})
         return record
 
-    def _write(self) -> dict[str, Any] | None:
-        """Writes all runs that there are, those of other commands too, and returns the record if none is missing."""
+    def _write(self, row: dict[str, Any] | None = None) -> dict[str, Any] | None:
+        """Writes all runs that there are, a new one and those of other commands too; the record if none is missing."""
         record, path, part = None, self._folders.record(self.task), self._folders.part(self.task)
         with taking_turns(self._folders.records):
             self._take_in()
+            if row is not None:
+                self.rows.setdefault(row["config"], row)
             if self._missing():
                 whole = (_read(path, self.task) or {"runs": []})["runs"]
             else:

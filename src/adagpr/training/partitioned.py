@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import torch
 
-from adagpr.errors import InputError
+from adagpr.errors import InputError, memory_errors
 from adagpr.files import folder_lock, make_folder, read_json, write_toml
 from adagpr.nn import AdaGPR
 from adagpr.ops import reused
@@ -178,7 +178,8 @@ def _restore(state: State, folder: Path, group: Group) -> None:
     content = group.from_first(own)
     if content:
         try:
-            state.restore(*load_bytes(content))
+            with memory_errors():
+                state.restore(*load_bytes(content))
         except (ValueError, KeyError, RuntimeError) as error:
             raise InputError(f"{path} is damaged ({error}). Remove its folder to start this run anew.") from error
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from torch import Tensor
 
-from adagpr.errors import InputError
+from adagpr.errors import InputError, memory_errors
 from adagpr.files import read_json, write_atomically, write_json
 from adagpr.graph import PARTS, Graph, Split
 from adagpr.nn import Model, build
@@ -171,14 +171,15 @@ def load_run(folder: Path | str) -> Run:
     if not (folder / "record.json").exists():
         raise InputError(f"{folder} holds no complete run: there is no record.json in it.")
     try:
-        record = read_json(folder / "record.json")
-        arguments = dict(record["config"]["model"])
-        name = arguments.pop("name")
-        sizes = {"in_channels": record["data"]["num_features"], "out_channels": len(record["data"]["class_names"])}
-        model = build(name, {**sizes, **arguments})
-        model.load_state_dict(load_tensors(folder / "model.safetensors")[0])
-        tables = [pq.read_table(folder / f"{part}.parquet") for part in ("history", "predictions")]
-        recipe = read_json(folder / "recipe.json") if (folder / "recipe.json").exists() else None
+        with memory_errors():
+            record = read_json(folder / "record.json")
+            arguments = dict(record["config"]["model"])
+            name = arguments.pop("name")
+            sizes = {"in_channels": record["data"]["num_features"], "out_channels": len(record["data"]["class_names"])}
+            model = build(name, {**sizes, **arguments})
+            model.load_state_dict(load_tensors(folder / "model.safetensors")[0])
+            tables = [pq.read_table(folder / f"{part}.parquet") for part in ("history", "predictions")]
+            recipe = read_json(folder / "recipe.json") if (folder / "recipe.json").exists() else None
     except (InputError, KeyError, TypeError, RuntimeError, OSError, pa.ArrowException) as error:
         raise InputError(f"The run in {folder} is damaged ({error}). Remove the folder to start it anew.") from error
     model.eval()

@@ -24,6 +24,7 @@ from adagpr.errors import AdaGPRError, InputError, StorageError
 from adagpr.files import digest
 from adagpr.graph import Graph, Split
 from adagpr.training import Epoch, Run, Stopping, TrainingConfig, fit, resolve
+from adagpr.training.config import describe_data
 from adagpr.tuning.space import Space
 
 __all__ = ["Task", "blind", "objective"]
@@ -87,14 +88,13 @@ class Task:
     @cached_property
     def plain(self) -> dict[str, Any]:
         """The whole task as plain data."""
-        kind = self.splits[0].name.partition("/")[0]
+        data = describe_data(self.graph, self.splits[0])
+        if len(self.splits) > 1:
+            del data["split_sha256"]
+            data["split"] = self.splits[0].name.partition("/")[0]
         return {
-            "data": {
-                "name": self.graph.name,
-                **self.graph.origin,
-                "split": kind if len(self.splits) > 1 else self.splits[0].name,
-                "graph_sha256": self.graph.fingerprint,
-            },
+            "data": data,
+            "splits_sha256": digest([split.fingerprint for split in self.splits], 64),
             "model": self.model,
             "seed": self.seed,
             "tuned_on": [split.name for _, split in self.shown],

@@ -51,6 +51,7 @@ def finish(study: optuna.Study, task: Task, folder: Path, num_workers: int, comm
     record: dict[str, Any] = {
         "format": 1,
         "study": {**task.plain, "source": task.space.source, "notes": task.space.notes},
+        "data_notes": list(task.graph.notes),
         "num_trials": len(finished(trials)),
         "command": command,
         "shown": _shown(task),
@@ -163,11 +164,12 @@ def _num_seen(task: Task, number: int) -> int:
 
 def _row(run: Run, folder: Path, num_test_seen: int) -> dict[str, Any]:
     result = run.record["result"]
-    kept = ("test_acc", "val_acc", "val_loss", "best_epoch", "num_epochs")
+    kept = ("test_acc", "val_acc", "best_epoch", "num_epochs")
     return {
         "split": run.record["data"]["split"],
         "seed": run.record["config"]["training"]["seed"],
         **{key: result[key] for key in kept},
+        "val_loss": run.val_loss,
         "num_test": run.record["data"]["num_test"],
         "num_test_seen": num_test_seen,
         "folder": None if run.folder is None else str(run.folder.relative_to(folder)),
