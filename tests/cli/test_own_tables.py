@@ -82,10 +82,24 @@ def refused(ended: Callable[..., Ended]) -> Callable[..., str]:
 
 def test_a_search_on_tables_is_trained_and_predicted_from(tmp_path: Path, ended: Callable[..., Ended]) -> None:
     save(tmp_path, **{"new.csv": text_of(NODES, topic=None)})
-    words = [*TRAIN[1:], "--feature", "age", "--trials", "2", "--jobs", "1", "--out", "study", "--json"]
+    words = [
+        *TRAIN[1:],
+        "--feature",
+        "age",
+        "--set",
+        "data.label=topic",
+        "--trials",
+        "2",
+        "--jobs",
+        "1",
+        "--out",
+        "study",
+        "--json",
+    ]
     code, out, err = ended(tmp_path, "tune", *words)
     assert (code, err) == (0, "")
     record = json.loads(out)
+    assert "nodes.csv: 24 rows; ids from column 'id', labels from column 'topic'." in record["data_notes"]
     (tested,) = record["test"]["runs"]
     code, out, _ = ended(tmp_path, "train", "--config", "study/best.toml", "--out", "run", "--json")
     assert code == 0

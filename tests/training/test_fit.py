@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from adagpr.data import csbm
 from adagpr.data.splits import random_split
-from adagpr.errors import AdaGPRError, InputError
+from adagpr.errors import AdaGPRError, InputError, OutOfMemoryError
 from adagpr.files import read_json, read_toml
 from adagpr.graph import Graph, Split, from_scipy
 from adagpr.nn import MODELS, build
@@ -274,6 +274,15 @@ def test_a_damaged_run_is_one_sentence(
     content = {"cut": path.read_bytes()[:-20], "gone": b"", "empty": b"{}"}[damage]
     path.unlink() if damage == "gone" else path.write_bytes(content)
     with pytest.raises(InputError, match=r"is damaged .* Remove the folder|holds no complete run"):
+        load_run(tmp_path)
+
+
+def test_a_run_is_not_called_damaged_where_memory_is_short(
+    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit(graph, split, out=tmp_path, **options)
+    monkeypatch.setattr("adagpr.training.run.load_tensors", lambda path: torch.empty(2**50))
+    with pytest.raises(OutOfMemoryError, match="There is not enough memory"):
         load_run(tmp_path)
 
 

@@ -66,6 +66,20 @@ def test_other_test_labels_change_nothing(small: tuple[Graph, list[Split]], quic
     assert run_one(replace(task, graph=replace(task.graph, y=labels))).value != one.value
 
 
+def test_another_split_or_recipe_is_another_study(small: tuple[Graph, list[Split]], quick_space: Space) -> None:
+    task = make_task(small, quick_space)
+    first, second = task.splits
+    turned = replace(first, train=first.val, val=first.train)
+    others = [
+        replace(task, splits=[turned, second]),
+        replace(task, splits=[first, turned]),
+        replace(task, splits=[first]),
+        replace(task, graph=replace(task.graph, recipe={"columns": ["age"]})),
+        replace(task, graph=replace(task.graph, recipe={"columns": ["year"]})),
+    ]
+    assert len({item.name for item in (task, *others)}) == 6
+
+
 def test_several_splits_are_averaged(small: tuple[Graph, list[Split]], quick_space: Space) -> None:
     first, second = (run_one(make_task(small, quick_space, tuned=[number])).value for number in (0, 1))
     both = run_one(make_task(small, quick_space, tuned=[0, 1]))
