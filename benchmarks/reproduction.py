@@ -59,6 +59,8 @@ def tables(cells: Cells, reasons: Sequence[Mapping[str, Any]]) -> str:
     parts = ["### Table 3: ten fixed splits\n", _table_3(cells)]
     for dataset in DATASETS[:3]:
         parts += [f"### Table 2: {dataset.capitalize()}, public split\n", _table_2(cells, dataset)]
+    for dataset in DATASETS[:2]:
+        parts += [f"### Ablation: {dataset.capitalize()}, public split\n", _ablation(cells, dataset)]
     return "\n".join([*parts, "### Where they are more than a point apart\n", _reasons(cells, reasons)])
 
 
@@ -74,6 +76,18 @@ def _table_3(cells: Cells) -> str:
 def _table_2(cells: Cells, dataset: str) -> str:
     found = {(row.model, row.num_layers): row for row in cells.values() if (row.table, row.dataset) == (2, dataset)}
     return _grid(found, sorted({layers for _, layers in found if layers}), lambda layers: f"{layers} layers")
+
+
+def _ablation(cells: Cells, dataset: str) -> str:
+    """Learned, equal and no coefficients by depth, with standard deviations; the paper's figures have no numbers."""
+    rows = [row for row in cells.values() if row.dataset == dataset and row.table in (2, "ablation")]
+    found = {(row.model, row.num_layers): row for row in rows}
+    depths = sorted({layers for _, layers in found if layers})
+    lines = [["method", *(f"{depth} layers" for depth in depths)], ["---"] * (len(depths) + 1)]
+    for method in ("AdaGPR", "GPR with equal coefficients", "GCN"):
+        shown = [found.get((method, depth)) for depth in depths]
+        lines.append([method, *("" if row is None else f"{row.ours:.1f} ± {row.std:.1f}" for row in shown)])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _grid(found: Mapping[tuple[str, Any], Row], columns: Sequence[Any], heading: Callable[[Any], str]) -> str:
