@@ -13,21 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adagpr.cli.interruption import interruptible
-from adagpr.cli.options import (
-    AsIs,
-    DataRoot,
-    Directed,
-    EdgeTable,
-    Features,
-    IdColumn,
-    LabelColumn,
-    NodeTable,
-    SourceColumn,
-    SplitColumn,
-    TargetColumn,
-    WeightColumn,
-    given_tables,
-)
+from adagpr.cli.options import DataRoot, check_tables, takes_tables
 from adagpr.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
@@ -43,6 +29,7 @@ _METHODS = ("auto", "metis", "greedy")
 _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?\s*$", re.IGNORECASE)
 
 
+@takes_tables
 def partition(
     parts: Annotated[int, typer.Option(metavar="P", help="Number of parts.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the partition.")],
@@ -64,17 +51,8 @@ def partition(
         str | None, typer.Option(help="Memory to use, such as 4GB. Default: half of what is available.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Chooses the split where one is drawn.")] = 0,
-    nodes: NodeTable = None,
-    edges: EdgeTable = None,
-    label: LabelColumn = None,
-    id_column: IdColumn = None,
-    source: SourceColumn = None,
-    target: TargetColumn = None,
-    weight: WeightColumn = None,
-    split_column: SplitColumn = None,
-    feature: Features = None,
-    directed: Directed = False,
-    as_is: AsIs = False,
+    *,
+    tables: dict[str, Any],
     data_root: DataRoot = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -85,21 +63,7 @@ def partition(
     if method not in _METHODS:
         raise unknown_name("method", method, _METHODS)
     budget = _bytes(memory)
-    tables = given_tables(
-        dataset,
-        {},
-        nodes=nodes,
-        edges=edges,
-        label=label,
-        id=id_column,
-        source=source,
-        target=target,
-        weight=weight,
-        split_column=split_column,
-        features=feature,
-        directed=directed,
-        as_is=as_is,
-    )
+    check_tables(dataset, tables)
     if dataset is None and not tables:
         raise InputError("Name a data set, or give tables with --nodes, --edges and --label.")
     with _progress_bar() as on_progress:

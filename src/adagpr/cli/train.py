@@ -9,22 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adagpr.cli.options import (
-    AsIs,
-    DataRoot,
-    Directed,
-    EdgeTable,
-    Features,
-    IdColumn,
-    LabelColumn,
-    NodeTable,
-    SourceColumn,
-    SplitColumn,
-    TargetColumn,
-    WeightColumn,
-    given_tables,
-    say_what_was_found,
-)
+from adagpr.cli.options import DataRoot, check_tables, say_what_was_found, takes_tables
 from adagpr.cli.request import Request, read_request
 from adagpr.cli.train_partition import Border, train_partition
 from adagpr.cli.training_bar import training_bar
@@ -37,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["train"]
 
 
+@takes_tables
 def train(
     dataset: Annotated[
         str | None, typer.Argument(help="A data set (see: adagpr data ls) or an .npz file. Default: digits.")
@@ -67,17 +53,8 @@ def train(
         typer.Option("--without-graph", help="Train once more with every layer at hop 0, to see what the graph adds."),
     ] = False,
     data_root: DataRoot = None,
-    nodes: NodeTable = None,
-    edges: EdgeTable = None,
-    label: LabelColumn = None,
-    id_column: IdColumn = None,
-    source: SourceColumn = None,
-    target: TargetColumn = None,
-    weight: WeightColumn = None,
-    split_column: SplitColumn = None,
-    feature: Features = None,
-    directed: Directed = False,
-    as_is: AsIs = False,
+    *,
+    tables: dict[str, Any],
     partitions: Annotated[
         Path | None,
         typer.Option(
@@ -107,22 +84,7 @@ def train(
     from adagpr.training.config import config_digest, resolve
 
     request = read_request(config, settings or [])
-    stored = request.data if request.dataset == "tables" else {}
-    tables = given_tables(
-        dataset,
-        stored,
-        nodes=nodes,
-        edges=edges,
-        label=label,
-        id=id_column,
-        source=source,
-        target=target,
-        weight=weight,
-        split_column=split_column,
-        features=feature,
-        directed=directed,
-        as_is=as_is,
-    )
+    check_tables(dataset, tables, request.data if request.dataset == "tables" else {})
     if tables:
         dataset = "tables"
     options = {key: value for key, value in request.options.items() if key != "seed"}

@@ -13,22 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adagpr.cli.interruption import interruptible
-from adagpr.cli.options import (
-    AsIs,
-    DataRoot,
-    Directed,
-    EdgeTable,
-    Features,
-    IdColumn,
-    LabelColumn,
-    NodeTable,
-    SourceColumn,
-    SplitColumn,
-    TargetColumn,
-    WeightColumn,
-    given_tables,
-    say_what_was_found,
-)
+from adagpr.cli.options import DataRoot, check_tables, say_what_was_found, takes_tables
 from adagpr.cli.request import read_request
 from adagpr.errors import InputError
 
@@ -40,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["tune"]
 
 
+@takes_tables
 def tune(
     out: Annotated[Path, typer.Option(help="Folder of the study.")],
     dataset: Annotated[
@@ -72,17 +58,8 @@ def tune(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the search and of every training.")] = 0,
     data_root: DataRoot = None,
-    nodes: NodeTable = None,
-    edges: EdgeTable = None,
-    label: LabelColumn = None,
-    id_column: IdColumn = None,
-    source: SourceColumn = None,
-    target: TargetColumn = None,
-    weight: WeightColumn = None,
-    split_column: SplitColumn = None,
-    feature: Features = None,
-    directed: Directed = False,
-    as_is: AsIs = False,
+    *,
+    tables: dict[str, Any],
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
 ) -> None:
     """Search the configuration with the lowest validation loss; the test nodes are asked once, afterwards.
@@ -96,21 +73,7 @@ def tune(
     from adagpr.data import load
     from adagpr.tuning.storage import shown
 
-    tables = given_tables(
-        dataset,
-        {},
-        nodes=nodes,
-        edges=edges,
-        label=label,
-        id=id_column,
-        source=source,
-        target=target,
-        weight=weight,
-        split_column=split_column,
-        features=feature,
-        directed=directed,
-        as_is=as_is,
-    )
+    check_tables(dataset, tables)
     dataset = "tables" if tables else dataset
     if dataset is None:
         raise InputError("Name a data set, or give tables with --nodes, --edges and --label.")
