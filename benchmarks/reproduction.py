@@ -15,7 +15,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from adagpr.experiments.tables import Row, accuracy_rows
+from adagpr.experiments.tables import Row, Table, accuracy_rows
 from adagpr.files import read_json, read_toml, write_text
 
 ROOT = Path(__file__).parent.parent
@@ -83,18 +83,17 @@ def _ablation(cells: Cells, dataset: str) -> str:
     rows = [row for row in cells.values() if row.dataset == dataset and row.table in (2, "ablation")]
     found = {(row.model, row.num_layers): row for row in rows}
     depths = sorted({layers for _, layers in found if layers})
-    lines = [["method", *(f"{depth} layers" for depth in depths)], ["---"] * (len(depths) + 1)]
+    lines = []
     for method in ("AdaGPR", "GPR with equal coefficients", "GCN"):
         shown = [found.get((method, depth)) for depth in depths]
         lines.append([method, *("" if row is None else f"{row.ours:.1f} ± {row.std:.1f}" for row in shown)])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return Table(["method", *(f"{depth} layers" for depth in depths)], lines).to_markdown()
 
 
 def _grid(found: Mapping[tuple[str, Any], Row], columns: Sequence[Any], heading: Callable[[Any], str]) -> str:
     methods = [method for method in METHODS if any(key[0] == method for key in found)]
-    lines = [["method", *map(heading, columns)], ["---"] * (len(columns) + 1)]
-    lines += [[method, *(_cell(found.get((method, column))) for column in columns)] for method in methods]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    lines = [[method, *(_cell(found.get((method, column))) for column in columns)] for method in methods]
+    return Table(["method", *map(heading, columns)], lines).to_markdown()
 
 
 def _cell(row: Row | None) -> str:

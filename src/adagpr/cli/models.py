@@ -18,24 +18,21 @@ def models(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the models: paper, depth, number of parameters, and what each is good for."""
-    from adagpr.nn import MODELS, model_class, model_options
+    from adagpr.nn import MODELS
 
-    if name is None:
-        _show_all([_row(item, model_options(item)) for item in MODELS], as_json)
-        return
-    model_class(name)
-    from adagpr.training import TrainingConfig
+    found = [_row(item) for item in MODELS] if name is None else _with_training(_row(name))
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    elif isinstance(found, list):
+        _show_all(found)
+    else:
+        _show_one(found)
 
-    _show_one({**_row(name, model_options(name)), "training": TrainingConfig().model_dump()}, as_json)
 
-
-def _show_all(rows: list[dict[str, Any]], as_json: bool) -> None:
+def _show_all(rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    if as_json:
-        typer.echo(json.dumps(rows, indent=2))
-        return
     console = Console(highlight=False)
     table = Table(box=None, pad_edge=False)
     for heading in ("name", "paper", "layers", "parameters", "good for"):
@@ -48,13 +45,10 @@ def _show_all(rows: list[dict[str, Any]], as_json: bool) -> None:
     console.print("\nLayers are the default; parameters are counted for Cora. Options of one: adagpr models NAME")
 
 
-def _show_one(row: dict[str, Any], as_json: bool) -> None:
+def _show_one(row: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    if as_json:
-        typer.echo(json.dumps(row, indent=2))
-        return
     console = Console(highlight=False)
     console.print(f"{row['name']}: {row['good_for']}. {row['paper']}\n", markup=False)
     for heading, options in (("option", row["options"]), ("option of training", row["training"])):
@@ -67,9 +61,16 @@ def _show_one(row: dict[str, Any], as_json: bool) -> None:
     console.print("Both are given as --set OPTION=VALUE; docs/models.md says what those of training do.")
 
 
-def _row(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    from adagpr.nn import build
+def _with_training(row: dict[str, Any]) -> dict[str, Any]:
+    from adagpr.training import TrainingConfig
 
+    return {**row, "training": TrainingConfig().model_dump()}
+
+
+def _row(name: str) -> dict[str, Any]:
+    from adagpr.nn import build, model_options
+
+    options = model_options(name)
     model = build(name, {**options, "in_channels": NUM_FEATURES, "out_channels": NUM_CLASSES})
     return {
         "name": name,
