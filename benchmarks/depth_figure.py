@@ -70,7 +70,8 @@ def figure() -> str:
             )
             if key == "test_acc":
                 parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in points]
-            offset = -6 if key == "test_acc" else 12
+            # The higher of the two lines has its name above its end, the other below.
+            offset = -6 if found[-1][key] == max(found[-1]["test_acc"], found[-1]["published"]) else 12
             parts.append(
                 f'<text x="{points[-1][0] + 8:.1f}" y="{points[-1][1] + offset:.1f}" fill="{colour}">{label}</text>'
             )
