@@ -28,9 +28,9 @@ def main() -> None:
     graph, splits = load("digits")
     out = Path("runs/demo")
     runs = fit_all(graph, splits, out=out)
-    twins = fit_all(graph, splits, out=out / "without-graph", **without_graph("adagpr", {}))
+    baseline_runs = fit_all(graph, splits, out=out / "without-graph", **without_graph("adagpr", {}))
     console = Console(file=io.StringIO(), record=True, width=72, highlight=False)
-    show(graph, splits, runs, twins, out, console)
+    show(graph, splits, runs, baseline_runs, out, console)
     text = "\n".join(line.rstrip() for line in console.export_text().splitlines()) + "\n"
     write_text(HERE / "results" / "demo.txt", text)
     page = write_report([out], out / "one.html", graph=graph, splits=splits)

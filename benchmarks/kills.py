@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 
 import adagpr
 from adagpr.files import read_json, write_json
-from adagpr.scale.partition import partition_graph
-from adagpr.training.machine import describe_machine
+from adagpr.partition.cut import partition_graph
+from adagpr.system import describe_machine
 
 NUM_EPOCHS = 600
 SETTINGS = {"num_layers": 4, "hidden_channels": 32, "max_epochs": NUM_EPOCHS, "patience": "none"}

@@ -5,7 +5,7 @@ python benchmarks/scaling.py --again      # measures all anew
 python benchmarks/scaling.py --table      # prints the page
 
 Epochs of R-MAT graphs are timed on one thread, each size in a process of its own; Cora is trained by two ranks. The
-words of the page are in ``benchmarks/scaling.md``, the counts in `adagpr.scale.cost`.
+words of the page are in ``benchmarks/scaling.md``, the counts in `adagpr.partition.cost`.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from adagpr.files import read_json, write_json, write_text
 from adagpr.graph import Graph
 from adagpr.nn import build
 from adagpr.ops import native, reused
-from adagpr.scale import cost
-from adagpr.scale.assign import IMBALANCE
-from adagpr.scale.cost import Shape, Speeds
-from adagpr.scale.group import PATIENCE
-from adagpr.scale.partition import metis_memory, partition_graph
+from adagpr.partition import cost
+from adagpr.partition.assign import IMBALANCE
+from adagpr.partition.cost import Shape, Speeds
+from adagpr.partition.cut import metis_memory, partition_graph
+from adagpr.partition.process_group import PATIENCE
+from adagpr.system import describe_machine, forget_peak_memory, peak_memory_mb
 from adagpr.training import TrainingConfig
 from adagpr.training.fitting import CHECKPOINT_SECONDS, Session, inputs_of, session, threads
-from adagpr.training.loop import Inputs, State
-from adagpr.training.machine import describe_machine, forget_peak_memory, peak_memory_mb
+from adagpr.training.loop import State, TrainingData
 
 ROOT = Path(__file__).parent.parent
 RECORD, PAGE = ROOT / "results" / "scaling.json", ROOT / "docs" / "scaling.md"
@@ -150,7 +150,7 @@ def timed(graph: Graph) -> dict[str, float]:
     return {key: median(item[key] for item in rounds) for key in rounds[0]}
 
 
-def train_epoch(state: State, inputs: Inputs, config: TrainingConfig) -> float:
+def train_epoch(state: State, inputs: TrainingData, config: TrainingConfig) -> float:
     """Trains for one epoch; returns the time of this thread, which stands still while others have its core."""
     began = time.thread_time()
     loss = inputs.step(state)

@@ -16,7 +16,7 @@ from typing import Any
 
 from adagpr.bench.measure import ratios, spread
 from adagpr.files import read_json, write_json
-from adagpr.training.machine import describe_machine
+from adagpr.system import describe_machine
 
 RECORD = Path(__file__).parent.parent / "results" / "ten_splits.json"
 SPLITS = [f"geom-gcn/{number}" for number in range(10)]

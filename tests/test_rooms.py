@@ -13,9 +13,9 @@ PACKAGE = Path(__file__).parents[1] / "src" / "adagpr"
 
 ROWS = [
     ["errors"],
-    ["arguments", "graph", "files", "seeding", "statistics", "web"],
-    ["ops", "convert"],
-    ["nn", "data", "metrics", "scale"],
+    ["arguments", "graph", "files", "seeding", "statistics", "metrics", "system", "web"],
+    ["ops", "interop", "task"],
+    ["nn", "data", "partition"],
     ["training"],
     ["experiments", "insight", "estimator"],
     ["tuning", "report", "export", "bench"],

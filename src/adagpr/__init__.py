@@ -9,13 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from adagpr.convert import from_networkx, from_pyg, splits_from_pyg, to_pyg
     from adagpr.data import csbm, from_tables, load
     from adagpr.estimator import AdaGPRClassifier
     from adagpr.export import edge_inputs, export_run, load_exported
     from adagpr.graph import Graph, Split, from_edge_index, from_scipy
     from adagpr.insight.bounds import bounds
     from adagpr.insight.explain import explain
+    from adagpr.interop import from_networkx, from_pyg, splits_from_pyg, to_pyg
     from adagpr.nn import GCNII, MLP, AdaGPR, AdaGPRConv
     from adagpr.ops import Operator, gpr_propagate, operator
     from adagpr.training import Run, fit, load_run
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "adagpr.convert": ("from_networkx", "from_pyg", "splits_from_pyg", "to_pyg"),
+    "adagpr.interop": ("from_networkx", "from_pyg", "splits_from_pyg", "to_pyg"),
     "adagpr.data": ("csbm", "from_tables", "load"),
     "adagpr.estimator": ("AdaGPRClassifier",),
     "adagpr.export": ("edge_inputs", "export_run", "load_exported"),

@@ -19,12 +19,12 @@ from adagpr.errors import BusyError, InputError, StorageError
 __all__ = [
     "cache_folder",
     "digest",
+    "exclusive",
     "folder_lock",
     "make_folder",
     "read_json",
     "read_toml",
     "sha256_file",
-    "taking_turns",
     "to_toml",
     "write_atomically",
     "write_json",
@@ -100,7 +100,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def taking_turns(folder: Path) -> Iterator[None]:
+def exclusive(folder: Path) -> Iterator[None]:
     """Waits until no other process is in such a context with this folder; for reading, changing and writing a file."""
     with (folder / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

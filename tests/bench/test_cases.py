@@ -27,7 +27,7 @@ def test_names_are_unique_over_all_sets() -> None:
 @pytest.mark.parametrize("case", EVERY, ids=[case.name for case in EVERY])
 def test_a_case_is_complete(case: Case) -> None:
     assert set(case.ways) <= {OURS, *RIVALS}
-    assert case.is_timed or case.is_weighed
+    assert case.is_timed or case.measures_memory
     assert case.fixed_coeffs is None or len(case.fixed_coeffs) == case.num_coeffs
     assert Case.from_plain(json.loads(json.dumps(case.plain()))) == case
 

@@ -18,13 +18,13 @@ from adagpr.errors import InputError
 from adagpr.nn import build
 from adagpr.ops import features, operator
 from adagpr.training.config import TrainingConfig
-from adagpr.training.loop import Inputs, State, train_step
+from adagpr.training.loop import State, TrainingData, train_step
 
 LAYERS, COEFFS = 3, 4
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def prepare(is_sparse: bool) -> tuple[State, Inputs]:
+def prepare(is_sparse: bool) -> tuple[State, TrainingData]:
     graph = csbm(num_nodes=300, num_features=8)
     sizes = {"in_channels": 8, "hidden_channels": 16, "out_channels": 2}
     model = build("adagpr", {**sizes, "num_layers": LAYERS, "num_coeffs": COEFFS, "projection": "fixed"})
@@ -32,7 +32,7 @@ def prepare(is_sparse: bool) -> tuple[State, Inputs]:
     x = features(sp.csr_array(graph.x.numpy()) if is_sparse else graph.x)
     structure = model.prepare(graph, operator(graph))
     split = random_split(graph.y)
-    return State(model, TrainingConfig()), Inputs(x, structure, graph.y, split.train, split.val)
+    return State(model, TrainingConfig()), TrainingData(x, structure, graph.y, split.train, split.val)
 
 
 @pytest.fixture(scope="module")

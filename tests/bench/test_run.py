@@ -86,7 +86,7 @@ def test_a_process_that_is_ended_is_an_error(tmp_path: Path) -> None:
 
 
 def test_memory_is_measured_where_asked() -> None:
-    found = run_case(replace(TINY, ways=("ours",), is_timed=False, is_weighed=True))["ways"]["ours"]
+    found = run_case(replace(TINY, ways=("ours",), is_timed=False, measures_memory=True))["ways"]["ours"]
     assert found.keys() == {"status", "memory_mb"}
     assert 0 < found["memory_mb"]["step"] < found["memory_mb"]["total"]
 
@@ -96,7 +96,7 @@ def test_memory_that_cannot_be_measured_says_why(monkeypatch: pytest.MonkeyPatch
         raise AdaGPRError("Memory ran out.")
 
     monkeypatch.setattr(run, "peak_memory", fails)
-    found = run_case(replace(TINY, ways=("ours",), is_timed=False, is_weighed=True))["ways"]["ours"]
+    found = run_case(replace(TINY, ways=("ours",), is_timed=False, measures_memory=True))["ways"]["ours"]
     assert found == {"status": "measured", "memory_failed": "Memory ran out."}
 
 

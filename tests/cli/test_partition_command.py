@@ -15,7 +15,7 @@ import pytest
 from adagpr.cli.partition import _bytes
 from adagpr.data import load
 from adagpr.errors import InputError
-from adagpr.scale.parts import open_parts
+from adagpr.partition.parts import open_parts
 
 Ended = tuple[int, str, str]
 TABLES = ["partition", "--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "topic"]
@@ -177,7 +177,7 @@ def test_sizes_are_read_as_people_write_them(text: str, size: float) -> None:
 
 
 def test_the_default_is_half_of_what_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adagpr.training.machine.available_memory", lambda: 6e9)
+    monkeypatch.setattr("adagpr.system.available_memory", lambda: 6e9)
     assert _bytes(None) == 3e9
     with pytest.raises(InputError, match="--memory takes a size"):
         _bytes("-1GB")

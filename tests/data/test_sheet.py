@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adagpr.data.tables.read import from_tables
-from adagpr.data.tables.sheet import Sheet, read_sheet
+from adagpr.data.tables.sheet import TableData, read_sheet
 from adagpr.errors import InputError
 
 TABLE = pa.table({"id": [1, 2, 3], "size": [0.5, None, 2.0], "ok": [True, False, True], "name": ["a", "b, c", None]})
@@ -52,7 +52,7 @@ WRITERS: dict[str, Any] = {
 }
 
 
-def columns(sheet: Sheet) -> dict[str, list[Any]]:
+def columns(sheet: TableData) -> dict[str, list[Any]]:
     return {name: sheet.values(name).to_pylist() for name in sheet.names}
 
 

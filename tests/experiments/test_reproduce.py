@@ -19,7 +19,7 @@ from adagpr.experiments.runner import state_of
 from adagpr.experiments.tables import accuracy_rows, accuracy_table, property_rows, to_csv, verdict
 from adagpr.files import read_json, write_json
 from adagpr.training import TrainingConfig
-from adagpr.training.loop import Inputs, State, train
+from adagpr.training.loop import State, TrainingData, train
 
 
 def task(name: str = "tiny", seeds: tuple[int, ...] = (0,), **training: Any) -> Task:
@@ -187,7 +187,7 @@ def test_a_task_that_fails_says_why_and_does_not_stop_the_others(folders: Folder
 def test_a_task_that_does_not_fit_in_memory_does_not_stop_the_others(
     num_workers: int, folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def hungry(state: State, inputs: Inputs, config: TrainingConfig, *others: Any) -> None:
+    def hungry(state: State, inputs: TrainingData, config: TrainingConfig, *others: Any) -> None:
         if config.lr == 0.5:
             torch.empty(2**50)
         train(state, inputs, config, *others)

@@ -106,7 +106,7 @@ def test_recomputing_gives_the_same_bits() -> None:
 @pytest.mark.parametrize("recompute", [False, True])
 def test_keeping_bfloat16_rounds_gradients_but_neither_result_nor_mask(recompute: bool) -> None:
     exact, rounded = model(), model()
-    rounded.kept_as, rounded.recompute = torch.bfloat16, recompute
+    rounded.saved_dtype, rounded.recompute = torch.bfloat16, recompute
     ours, theirs = rounded(X, OPERATOR), exact(X, OPERATOR)
     assert torch.equal(ours, theirs)
     pairs = list(zip(gradients(rounded, ours), gradients(exact, theirs), strict=True))

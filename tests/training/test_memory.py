@@ -10,9 +10,9 @@ import pytest
 
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
+from adagpr.system import available_memory
 from adagpr.training import fit
 from adagpr.training.config import config_digest, resolve
-from adagpr.training.machine import available_memory
 
 
 def test_recomputing_gives_the_same_run(graph: Graph, split: Split, options: dict[str, Any]) -> None:

@@ -61,10 +61,10 @@ def test_in_double_precision_results_agree_to_nine_digits(
 ) -> None:
     from adagpr.training import fitting
 
-    def double_inputs(graph: Graph, split: Split, config: Any, model: Any) -> training_loop.Inputs:
+    def double_inputs(graph: Graph, split: Split, config: Any, model: Any) -> training_loop.TrainingData:
         model.to(torch.float64)
         op = operator(graph, config.direction, config.self_loops, dtype=torch.float64)
-        return training_loop.Inputs(features(graph.x, torch.float64), op, graph.y, split.train, split.val)
+        return training_loop.TrainingData(features(graph.x, torch.float64), op, graph.y, split.train, split.val)
 
     monkeypatch.setattr(fitting, "inputs_of", double_inputs)
     runs = fit_all(graph, splits, **OPTIONS)

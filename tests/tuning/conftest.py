@@ -11,7 +11,7 @@ import pytest
 
 import adagpr
 from adagpr.graph import Graph, Split
-from adagpr.tuning import Space, Standing, read_space, tune
+from adagpr.tuning import Space, StudyProgress, read_space, tune
 from adagpr.tuning.crew import OnChange
 from tests.tuning.postgres import LossyWay, Server, address
 
@@ -37,7 +37,7 @@ def quick_tune(small: tuple[Graph, list[Split]], quick_space: Space) -> Callable
     def call(out: Path, on_change: OnChange | None = None, **changes: Any) -> dict[str, Any]:
         deadline = time.monotonic() + 120
 
-        def watch(standing: Standing) -> None:
+        def watch(standing: StudyProgress) -> None:
             assert time.monotonic() < deadline, standing
             if on_change is not None:
                 on_change(standing)

@@ -14,7 +14,7 @@ from adagpr.graph import Graph, Split
 from adagpr.tuning import Space, crew
 from adagpr.tuning.objective import Task
 from adagpr.tuning.storage import create_study
-from adagpr.tuning.trials import counted, take_up
+from adagpr.tuning.trials import counted, requeue
 
 Work = Callable[[int], list[tuple[str, float | None]]]
 
@@ -49,7 +49,7 @@ def test_a_worker_that_slept_while_its_trial_was_taken_up_goes_on_with_the_next(
 ) -> None:
     def sleep(task: Task, trial: optuna.Trial) -> float:
         if trial.number == 0:
-            take_up(study, study.trials[0])
+            requeue(study, study.trials[0])
         return float(trial.number)
 
     monkeypatch.setattr(crew, "objective", sleep)
@@ -72,7 +72,7 @@ def test_of_two_entries_of_a_lost_trial_one_is_run(
     study: optuna.Study, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study.ask()
-    take_up(study, study.trials[0])
+    requeue(study, study.trials[0])
     study.add_trial(study.trials[1])
     monkeypatch.setattr(crew, "objective", lambda task, trial: float(trial.number))
     assert work(2) == [("FAIL", None), ("COMPLETE", 1.0), ("FAIL", None), ("COMPLETE", 3.0)]
@@ -95,7 +95,7 @@ def test_the_draw_of_a_trial_depends_on_its_place_and_not_on_how_often_it_was_be
     def draw(task: Task, trial: optuna.Trial) -> float:
         drawn.append(quick_space.suggest(trial))
         if len(drawn) == 1:
-            take_up(study, study.trials[0])
+            requeue(study, study.trials[0])
         return 1.0
 
     monkeypatch.setattr(crew, "objective", draw)

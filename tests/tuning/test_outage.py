@@ -20,11 +20,11 @@ from optuna.trial import FrozenTrial, TrialState
 from adagpr.errors import StorageError
 from adagpr.files import read_json
 from adagpr.graph import Graph, Split
-from adagpr.tuning import Space, Standing, storage
+from adagpr.tuning import Space, StudyProgress, storage
 from adagpr.tuning import server as module
 from adagpr.tuning.objective import Task
-from adagpr.tuning.storage import create_study, load_study, silent_trials
-from adagpr.tuning.trials import counted, of_worker, signature, take_up
+from adagpr.tuning.storage import create_study, load_study, stale_trials
+from adagpr.tuning.trials import counted, of_worker, requeue, signature
 from tests.tuning.postgres import LossyWay, Server, address
 
 T = TypeVar("T")
@@ -204,7 +204,7 @@ def test_nobody_is_taken_for_dead_because_the_server_was_away(
         study.ask()
     server.kill()
     threading.Timer(1.5, server.start).start()
-    assert silent_trials(study) == []
+    assert stale_trials(study) == []
 
 
 def test_who_dies_at_the_first_moment_of_a_trial_is_missed(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,8 +216,8 @@ def test_who_dies_at_the_first_moment_of_a_trial_is_missed(postgres: str, monkey
         with pytest.warns(UserWarning, match="Heartbeat"):
             study.ask()
         time.sleep(1.5)
-        (silent,) = silent_trials(study)
-        take_up(study, silent)
+        (silent,) = stale_trials(study)
+        requeue(study, silent)
         states.append([trial.state.name for trial in study.trials])
     assert states == [["FAIL", "WAITING"], ["FAIL", "FAIL", "WAITING"]]
 
@@ -225,7 +225,7 @@ def test_who_dies_at_the_first_moment_of_a_trial_is_missed(postgres: str, monkey
 def test_a_server_that_stays_away_is_one_sentence_and_the_same_command_goes_on(
     server: Server, quick_tune: Tune, arguments: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def kill(standing: Standing) -> None:
+    def kill(standing: StudyProgress) -> None:
         if standing.num_done:
             server.kill()
 
@@ -243,7 +243,7 @@ def test_an_interruption_does_not_wait_for_the_server(
 ) -> None:
     moments: list[float] = []
 
-    def kill(standing: Standing) -> None:
+    def kill(standing: StudyProgress) -> None:
         if standing.num_done:
             server.kill()
             moments.append(time.monotonic())

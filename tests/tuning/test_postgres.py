@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from adagpr.graph import Graph, Split
-from adagpr.tuning import Space, Standing, storage
+from adagpr.tuning import Space, StudyProgress, storage
 from adagpr.tuning.objective import Task
 from adagpr.tuning.storage import create_study
 
@@ -24,7 +24,7 @@ def test_a_killed_worker_is_replaced_and_a_second_machine_finds_all_trials(
 ) -> None:
     killed: list[int] = []
 
-    def kill(standing: Standing) -> None:
+    def kill(standing: StudyProgress) -> None:
         if standing.pids and not killed:
             os.kill(standing.pids[0], signal.SIGKILL)
             killed.append(standing.pids[0])
@@ -32,7 +32,7 @@ def test_a_killed_worker_is_replaced_and_a_second_machine_finds_all_trials(
     first = quick_tune(tmp_path / "one", storage=postgres, num_trials=4, num_workers=2, on_change=kill)
     assert killed
     assert sum(trial["state"] in ("complete", "pruned") for trial in first["trials"]) == 4
-    standings: list[Standing] = []
+    standings: list[StudyProgress] = []
     second = quick_tune(tmp_path / "two", storage=postgres, num_trials=4, on_change=standings.append)
     assert [standing.num_done for standing in standings] == [4]
     assert second["best"]["trials_sha256"] == first["best"]["trials_sha256"]

@@ -20,7 +20,7 @@ from optuna.trial import TrialState
 from adagpr.errors import AdaGPRError, InputError
 from adagpr.files import digest, read_json, read_toml, sha256_file
 from adagpr.graph import Graph, Split
-from adagpr.tuning import Space, Standing, crew
+from adagpr.tuning import Space, StudyProgress, crew
 from adagpr.tuning.objective import Task, blind
 from adagpr.tuning.storage import create_study
 from adagpr.tuning.trials import counted
@@ -48,7 +48,7 @@ class Killer:
         self.folder, self.num_done = folder, num_done
         self.killed: list[int] = []
 
-    def __call__(self, standing: Standing) -> None:
+    def __call__(self, standing: StudyProgress) -> None:
         if self.killed or standing.num_done < self.num_done:
             return
         for pid in standing.pids:
@@ -123,7 +123,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def test_an_interrupted_study_ends_with_the_trials_of_an_uninterrupted_one(tmp_path: Path, quick_tune: Tune) -> None:
     whole = quick_tune(tmp_path / "whole", num_trials=12)
 
-    def interrupt(standing: Standing) -> None:
+    def interrupt(standing: StudyProgress) -> None:
         if standing.num_done >= 4 and standing.pids:
             raise KeyboardInterrupt
 

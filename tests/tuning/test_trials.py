@@ -7,7 +7,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from adagpr.tuning.trials import best_trial, counted, finished, is_abandoned, num_to_do, of_worker, signature, take_up
+from adagpr.tuning.trials import best_trial, counted, finished, is_abandoned, num_to_do, of_worker, requeue, signature
 
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)
 
@@ -31,7 +31,7 @@ def numbers(trials: list[optuna.trial.FrozenTrial]) -> list[int]:
 
 def test_a_trial_that_is_taken_up_again_keeps_its_values_and_its_place(study: optuna.Study) -> None:
     lost, other = begin(study), begin(study, pid=2)
-    take_up(study, study.trials[lost.number])
+    requeue(study, study.trials[lost.number])
     again = begin(study)
     assert again.params == lost.params
     assert study.trials[lost.number].state == TrialState.FAIL
@@ -40,9 +40,9 @@ def test_a_trial_that_is_taken_up_again_keeps_its_values_and_its_place(study: op
 
 def test_one_that_is_lost_twice_keeps_them_too(study: optuna.Study) -> None:
     first = begin(study)
-    take_up(study, study.trials[0])
+    requeue(study, study.trials[0])
     study.ask()
-    take_up(study, study.trials[1])
+    requeue(study, study.trials[1])
     third = begin(study)
     assert third.params == first.params
     assert numbers(counted(study.trials)) == [2]
@@ -51,7 +51,7 @@ def test_one_that_is_lost_twice_keeps_them_too(study: optuna.Study) -> None:
 
 def test_values_of_which_not_all_were_drawn_are_drawn_anew(study: optuna.Study) -> None:
     study.ask().suggest_float("x", 0, 1)
-    take_up(study, study.trials[0])
+    requeue(study, study.trials[0])
     assert study.trials[1].system_attrs["fixed_params"] == {}
 
 
@@ -66,10 +66,10 @@ def test_dying_between_entering_and_failing_loses_and_doubles_nothing(
     with monkeypatch.context() as context:
         context.setattr(study, "tell", die)
         with pytest.raises(KeyboardInterrupt):
-            take_up(study, study.trials[0])
+            requeue(study, study.trials[0])
     assert numbers(counted(study.trials)) == [1]
     assert num_to_do(study.trials, 1) == 1
-    take_up(study, study.trials[0])
+    requeue(study, study.trials[0])
     assert len(study.trials) == 2
     assert begin(study).params == lost.params
 
@@ -79,7 +79,7 @@ def test_only_what_nobody_has_begun_is_to_do(study: optuna.Study) -> None:
     study.tell(begin(study), state=TrialState.PRUNED)
     study.tell(begin(study), state=TrialState.FAIL)
     begin(study), begin(study)
-    take_up(study, study.trials[-1])
+    requeue(study, study.trials[-1])
     assert numbers(finished(study.trials)) == [0, 1]
     assert num_to_do(study.trials, 10) == 7
     assert num_to_do(study.trials, 2) == 0
@@ -97,7 +97,7 @@ def test_of_two_entries_of_a_lost_trial_the_first_counts(study: optuna.Study) ->
         study.enqueue_trial(lost.params, user_attrs={"retry_of": 0, "first": 0})
     assert numbers(counted(study.trials)) == [2, other.number]
     begin(study)
-    take_up(study, study.trials[2])
+    requeue(study, study.trials[2])
     assert numbers(counted(study.trials)) == [3, other.number]
     study.tell(begin(study), 1.0)
     assert numbers(finished(study.trials)) == [3]
@@ -109,7 +109,7 @@ def test_a_trial_that_ends_although_it_was_entered_again_counts(study: optuna.St
     study.enqueue_trial(slow.params, user_attrs={"retry_of": 0, "first": 0})
     study.tell(slow, 1.0)
     assert numbers(counted(study.trials)) == [slow.number]
-    take_up(study, study.trials[0])
+    requeue(study, study.trials[0])
     assert len(study.trials) == 2
 
 

@@ -2,7 +2,7 @@
 
 from adagpr.bench.cases import SETS, Case, cases, load_graph
 from adagpr.bench.measure import Memory, Spread, exponent, peak_memory, ratios, side_by_side, spread
-from adagpr.bench.rivals import RIVALS, Rival, rival_class
+from adagpr.bench.rivals import RIVALS, Baseline, rival_class
 from adagpr.bench.rmat import rmat
 from adagpr.bench.run import run_case, run_set, time_to_accuracy
 from adagpr.bench.table import loglog_svg, markdown
@@ -10,9 +10,9 @@ from adagpr.bench.table import loglog_svg, markdown
 __all__ = [
     "RIVALS",
     "SETS",
+    "Baseline",
     "Case",
     "Memory",
-    "Rival",
     "Spread",
     "cases",
     "exponent",

@@ -47,7 +47,7 @@ class Case:
         fixed_coeffs: Coefficients that all layers are given, none where they are learned.
         average_degree: Neighbours of a node, where the graph is drawn.
         is_timed: Whether an epoch is timed.
-        is_weighed: Whether the memory of a training step is measured.
+        measures_memory: Whether the memory of a training step is measured.
         rounds: Rounds of timing at the most.
         budget: Seconds of timing after which no further round begins.
         recompute: Whether ours computes a part of its layers again in the backward pass.
@@ -64,7 +64,7 @@ class Case:
     fixed_coeffs: tuple[float, ...] | None = None
     average_degree: float = 10.0
     is_timed: bool = True
-    is_weighed: bool = False
+    measures_memory: bool = False
     rounds: int = 30
     budget: float = 60.0
     recompute: bool = False
@@ -127,7 +127,7 @@ def cases(name: str) -> tuple[Case, ...]:
 
 def _headline(num_layers: int, hidden_channels: int) -> Case:
     ways = ("dgl", *ALL_WAYS)
-    return Case(f"cora-{num_layers}-layers", "cora", num_layers, hidden_channels, 4, ways, is_weighed=True)
+    return Case(f"cora-{num_layers}-layers", "cora", num_layers, hidden_channels, 4, ways, measures_memory=True)
 
 
 def _cora(name: str, num_layers: int, hidden_channels: int, num_coeffs: int) -> Case:
@@ -154,12 +154,12 @@ def _kept_hops(kept: int, num_coeffs: int = 16) -> Case:
 def _memory(num_nodes: int, num_coeffs: int) -> Case:
     name = f"memory-{num_nodes}-nodes-{num_coeffs}-coeffs"
     ways = ("pyg-csr", "pyg-edge-index", OURS)
-    return Case(name, f"rmat:{num_nodes}", 4, 64, num_coeffs, ways, is_timed=False, is_weighed=True)
+    return Case(name, f"rmat:{num_nodes}", 4, 64, num_coeffs, ways, is_timed=False, measures_memory=True)
 
 
 def _saving(recompute: bool, activations: str) -> Case:
     name = f"saving-{activations}{'-recompute' if recompute else ''}"
-    case = Case(name, "rmat:50000", 16, 64, 4, (OURS,), is_weighed=True, rounds=12, budget=20.0)
+    case = Case(name, "rmat:50000", 16, 64, 4, (OURS,), measures_memory=True, rounds=12, budget=20.0)
     return replace(case, recompute=recompute, activations=activations)
 
 

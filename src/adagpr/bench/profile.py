@@ -30,7 +30,7 @@ from adagpr.bench.flame import Stack, fold
 from adagpr.bench.products import PRODUCT, Product, Recorder, seconds_of
 from adagpr.errors import AdaGPRError, InputError
 from adagpr.ops import native
-from adagpr.training.loop import Inputs, State, evaluate, train_step
+from adagpr.training.loop import State, TrainingData, evaluate, train_step
 
 __all__ = ["PARTS", "Profile", "category", "profile_epoch", "table"]
 
@@ -120,7 +120,7 @@ def table(profile: Profile) -> list[dict[str, Any]]:
     ]
 
 
-def profile_epoch(state: State, inputs: Inputs, rounds: int = 20) -> Profile:
+def profile_epoch(state: State, inputs: TrainingData, rounds: int = 20) -> Profile:
     """Measures one epoch ``rounds`` times as it is, its products alone, and the epoch under the profiler, in turn.
 
     Medians over the rounds count. The clock of a shared machine changes from second to second, so all times of a round

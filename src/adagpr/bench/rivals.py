@@ -30,10 +30,10 @@ from adagpr.graph import Graph
 from adagpr.nn import AdaGPR, AdaGPRConv
 from adagpr.ops import Operator, operator
 
-__all__ = ["RIVALS", "Rival", "rival_class"]
+__all__ = ["RIVALS", "Baseline", "rival_class"]
 
 
-class Rival(nn.Module):
+class Baseline(nn.Module):
     """`AdaGPR` computed another way.
 
     Attributes:
@@ -55,7 +55,7 @@ class Rival(nn.Module):
         self.lin_out = copy.deepcopy(model.lin_out)
 
     @classmethod
-    def from_model(cls, model: AdaGPR) -> Rival:
+    def from_model(cls, model: AdaGPR) -> Baseline:
         """The rival with a copy of the parameters of ``model``."""
         return cls(model)
 
@@ -99,7 +99,7 @@ class Rival(nn.Module):
         return F.dropout(x, self.dropout, training=self.training)
 
 
-class DensePowers(Rival):
+class DensePowers(Baseline):
     """The authors' algorithm; memory grows with the coefficients times the square of the nodes."""
 
     name = "dense-powers"
@@ -126,7 +126,7 @@ class DensePowers(Rival):
         return result
 
 
-class PygCsr(Rival):
+class PygCsr(Baseline):
     """torch_geometric with a CSR adjacency: no messages are made."""
 
     name = "pyg-csr"
@@ -157,7 +157,7 @@ class GatherScatter(PygCsr):
         return result
 
 
-class PygEdgeIndex(Rival):
+class PygEdgeIndex(Baseline):
     """torch_geometric's ``EdgeIndex``, with both orders of the edges made beforehand."""
 
     name = "pyg-edge-index"
@@ -175,7 +175,7 @@ class PygEdgeIndex(Rival):
         return result
 
 
-class Gcn2Conv(Rival):
+class Gcn2Conv(Baseline):
     """torch_geometric's ``GCN2Conv`` with a CSR adjacency, for coefficients fixed at ``[0, 1]``."""
 
     name = "gcn2conv"
@@ -197,7 +197,7 @@ class Gcn2Conv(Rival):
         return result
 
 
-class Dgl(Rival):
+class Dgl(Baseline):
     """DGL's message passing with edge weights, in one kernel a hop."""
 
     name = "dgl"
@@ -220,11 +220,11 @@ class Dgl(Rival):
         return result
 
 
-_KINDS: tuple[type[Rival], ...] = (DensePowers, GatherScatter, PygCsr, PygEdgeIndex, Gcn2Conv, Dgl)
+_KINDS: tuple[type[Baseline], ...] = (DensePowers, GatherScatter, PygCsr, PygEdgeIndex, Gcn2Conv, Dgl)
 RIVALS = {kind.name: kind for kind in _KINDS}
 
 
-def rival_class(name: str) -> type[Rival]:
+def rival_class(name: str) -> type[Baseline]:
     """The rival of that name.
 
     Raises:

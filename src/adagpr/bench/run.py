@@ -28,7 +28,7 @@ from adagpr.bench.ways import WayProcess, memory_step, way_process
 from adagpr.errors import AdaGPRError, InputError
 from adagpr.experiments import experiment
 from adagpr.files import make_folder, read_json, write_json
-from adagpr.training.machine import describe_machine
+from adagpr.system import describe_machine
 
 __all__ = ["run_case", "run_set", "time_to_accuracy"]
 
@@ -54,7 +54,7 @@ def run_case(case: Case) -> dict[str, Any]:
     if case.is_timed:
         times = _timed(case, measured, config.num_threads or 1)
         ways |= {way: {**ways[way], **entry} for way, entry in times.items()}
-    if case.is_weighed:
+    if case.measures_memory:
         ways |= {way: {**ways[way], **_weighed(case, way)} for way in measured}
     machine = {**describe_machine(time.perf_counter() - started), "processor": _processor()}
     return {"format": 1, "case": case.plain(), "data": data, "ways": ways, "machine": machine}

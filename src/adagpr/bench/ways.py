@@ -29,16 +29,16 @@ from adagpr.graph import Graph, Split
 from adagpr.metrics import accuracy
 from adagpr.nn import AdaGPR
 from adagpr.ops import reused
+from adagpr.system import keep_freed_memory
 from adagpr.training import Epoch, TrainingConfig
 from adagpr.training.fitting import inputs_of
 from adagpr.training.loop import State, evaluate, train_step
-from adagpr.training.machine import keep_freed_memory
 
-__all__ = ["Way", "WayProcess", "make_way", "memory_step", "serve", "way_process"]
+__all__ = ["Implementation", "WayProcess", "make_way", "memory_step", "serve", "way_process"]
 
 
 @dataclass(frozen=True)
-class Way:
+class Implementation:
     """One way of computing the network, ready to train."""
 
     step: Callable[[], Tensor]
@@ -59,11 +59,11 @@ class Way:
         )
 
 
-def make_way(name: str, model: AdaGPR, config: TrainingConfig, graph: Graph, split: Split) -> Way:
+def make_way(name: str, model: AdaGPR, config: TrainingConfig, graph: Graph, split: Split) -> Implementation:
     """The named way of computing ``model``: ``ours`` or a rival with a copy of its parameters."""
     if name == OURS:
         inputs, state = inputs_of(graph, split, config, model), State(model, config)
-        return Way(lambda: train_step(state, inputs), lambda: evaluate(model, inputs), split, graph.y)
+        return Implementation(lambda: train_step(state, inputs), lambda: evaluate(model, inputs), split, graph.y)
     rival = rival_class(name).from_model(model)
     x = graph.x if isinstance(graph.x, Tensor) else torch.from_numpy(graph.x.toarray())
     structure, y = rival.prepare(graph), graph.y
@@ -83,7 +83,7 @@ def make_way(name: str, model: AdaGPR, config: TrainingConfig, graph: Graph, spl
             result: Tensor = rival(x, structure)
             return result
 
-    return Way(step, logits, split, y)
+    return Implementation(step, logits, split, y)
 
 
 def memory_step(case_json: str, name: str) -> Callable[[], None]:

@@ -74,9 +74,9 @@ def _profile(case: Case, out: Path) -> Profile:
     from adagpr.bench.profile import category, profile_epoch
     from adagpr.files import make_folder, write_json, write_text
     from adagpr.ops import reused
+    from adagpr.system import keep_freed_memory
     from adagpr.training.fitting import inputs_of
     from adagpr.training.loop import State
-    from adagpr.training.machine import keep_freed_memory
 
     keep_freed_memory()
     graph, split = load_graph(case)

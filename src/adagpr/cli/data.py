@@ -17,7 +17,7 @@ from adagpr.data import DatasetRow, catalogue, data_root, presence, row
 from adagpr.data import fetch as fetch_files
 from adagpr.data import verify as verify_files
 from adagpr.data.catalogue import sources
-from adagpr.data.fetch import Progress
+from adagpr.data.download import Progress
 from adagpr.errors import InputError
 
 if TYPE_CHECKING:

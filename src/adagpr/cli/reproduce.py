@@ -99,7 +99,7 @@ def _run(
 
     from adagpr.experiments.runner import run_tasks
     from adagpr.files import read_json
-    from adagpr.training.machine import num_cores
+    from adagpr.system import num_cores
 
     work = {task.name: _work(task) for task in distinct}
     columns = (

@@ -102,13 +102,13 @@ def train(
     )
     if tables and not as_json:
         say_what_was_found(graph)
-    twin_options = several.without_graph(model, options) if without_graph else {}
+    baseline_options = several.without_graph(model, options) if without_graph else {}
     resolved = [resolve(graph, item, model, {**options, "seed": number})[1] for item in splits for number in seeds]
     if dataset is None and split is None:
         _check_sums(request, resolved[0]["data"])
     folder = out or Path("runs") / f"{Path(graph.name).name}-{model}-{config_digest(*resolved)}"
     max_epochs = resolved[0]["training"]["max_epochs"]
-    twins: list[Run] = []
+    baseline_runs: list[Run] = []
     share, jobs = _share(jobs)
     with training_bar(len(splits) * len(seeds) * (1 + without_graph), max_epochs) as (start, end):
         runs = several.fit_all(
@@ -124,7 +124,7 @@ def train(
             **options,
         )
         if without_graph:
-            twins = several.fit_all(
+            baseline_runs = several.fit_all(
                 graph,
                 splits,
                 model,
@@ -134,20 +134,20 @@ def train(
                 on_end=lambda number: end(len(runs) + number),
                 num_workers=jobs,
                 share=share,
-                **twin_options,
+                **baseline_options,
             )
-    num_done, num_asked = len(runs) + len(twins), len(splits) * len(seeds) * (1 + without_graph)
+    num_done, num_asked = len(runs) + len(baseline_runs), len(splits) * len(seeds) * (1 + without_graph)
     if num_done < num_asked:
         # The rank that ends last sees all of them, where all write to one disk.
         typer.echo(f"rank {share[0]} of {share[1]} is done; {num_done} of {num_asked} runs are complete")
         return
-    _report(folder, bool(twins), graph, splits)
+    _report(folder, bool(baseline_runs), graph, splits)
     if as_json:
-        typer.echo(json.dumps(_plain(runs, twins, folder), indent=2))
+        typer.echo(json.dumps(_plain(runs, baseline_runs, folder), indent=2))
     else:
         from adagpr.cli.train_view import show
 
-        show(graph, splits, runs, twins, folder)
+        show(graph, splits, runs, baseline_runs, folder)
 
 
 def _share(jobs: int | None) -> tuple[tuple[int, int], int | None]:
@@ -155,17 +155,17 @@ def _share(jobs: int | None) -> tuple[tuple[int, int], int | None]:
     rank, size, beside = (int(os.environ.get(name, "1")) for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     if size == 1:
         return (0, 1), jobs
-    from adagpr.training.machine import num_cores
+    from adagpr.system import num_cores
 
     return (rank, size), jobs or max(1, num_cores() // beside)
 
 
-def _report(folder: Path, has_twins: bool, graph: Graph, splits: list[Split]) -> None:
+def _report(folder: Path, has_baseline: bool, graph: Graph, splits: list[Split]) -> None:
     """Writes the page of the runs into their folder; the same command writes it again."""
     from adagpr.report import write_report
 
-    folders = [folder, folder / "without-graph"] if has_twins else [folder]
-    names = ["with the graph", "without the graph"] if has_twins else None
+    folders = [folder, folder / "without-graph"] if has_baseline else [folder]
+    names = ["with the graph", "without the graph"] if has_baseline else None
     write_report(folders, folder / "report.html", names=names, graph=graph, splits=splits)
 
 
@@ -177,10 +177,10 @@ def _check_sums(request: Request, data: dict[str, Any]) -> None:
             raise InputError(f"The configuration was written for another {what} of '{request.dataset}': {key} differs.")
 
 
-def _plain(runs: list[Run], twins: list[Run], folder: Path) -> dict[str, Any]:
+def _plain(runs: list[Run], baseline_runs: list[Run], folder: Path) -> dict[str, Any]:
     from adagpr.training.several import summarise
 
     result: dict[str, Any] = {"folder": str(folder), **summarise(runs)}
-    if twins:
-        result["without_graph"] = summarise(twins)
+    if baseline_runs:
+        result["without_graph"] = summarise(baseline_runs)
     return {**result, "runs": [{"folder": str(run.folder), **run.record} for run in runs]}

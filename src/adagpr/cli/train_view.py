@@ -22,7 +22,7 @@ def show(
     graph: Graph,
     splits: list[Split],
     runs: list[Run],
-    twins: list[Run],
+    baseline_runs: list[Run],
     folder: Path,
     console: Console | None = None,
 ) -> None:
@@ -38,7 +38,7 @@ def show(
     )
     if len(runs) > 1:
         console.print(_runs_table(runs), "")
-    console.print(_summary(graph, runs, twins), "")
+    console.print(_summary(graph, runs, baseline_runs), "")
     coefficients = [run.coefficients for run in runs if run.coefficients is not None]
     if coefficients:
         mean = f", mean of {len(runs)} runs" if len(runs) > 1 else ""
@@ -77,7 +77,7 @@ def _runs_table(runs: list[Run]) -> Table:
     return table
 
 
-def _summary(graph: Graph, runs: list[Run], twins: list[Run]) -> Table:
+def _summary(graph: Graph, runs: list[Run], baseline_runs: list[Run]) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     summary = summarise(runs)
 
@@ -88,11 +88,11 @@ def _summary(graph: Graph, runs: list[Run], twins: list[Run]) -> Table:
     is_own = graph.origin.get("name") == "tables"
     if is_own:
         table.add_row("test macro F1", _macro_f1(runs))
-    if twins:
-        other = summarise(twins)
+    if baseline_runs:
+        other = summarise(baseline_runs)
         table.add_row("without the graph", _percent(other["test_acc"]) + spread("test_acc", other))
-    if twins and is_own:
-        table.add_row("its macro F1", _macro_f1(twins))
+    if baseline_runs and is_own:
+        table.add_row("its macro F1", _macro_f1(baseline_runs))
     table.add_row("validation accuracy", _percent(summary["val_acc"]) + spread("val_acc", summary))
     if len(runs) == 1:
         result = runs[0].record["result"]

@@ -20,7 +20,7 @@ from adagpr.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from adagpr.tuning import Standing
+    from adagpr.tuning import StudyProgress
 
 __all__ = ["tune"]
 
@@ -114,7 +114,7 @@ def _positions(text: str) -> list[int] | None:
 
 
 @contextmanager
-def _progress_bar() -> Iterator[Callable[[Standing], None]]:
+def _progress_bar() -> Iterator[Callable[[StudyProgress], None]]:
     """A bar on a terminal's standard error; elsewhere silence."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -133,7 +133,7 @@ def _progress_bar() -> Iterator[Callable[[Standing], None]]:
     ):
         task = progress.add_task("searching", total=None, note="starting")
 
-        def update(standing: Standing) -> None:
+        def update(standing: StudyProgress) -> None:
             best = "none complete yet" if standing.best_value is None else f"lowest loss {standing.best_value:.4f}"
             is_over = standing.num_done >= standing.num_trials
             progress.update(

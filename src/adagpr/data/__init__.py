@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from adagpr.data.catalogue import DatasetRow, catalogue, row
 from adagpr.data.csbm import csbm
-from adagpr.data.fetch import FileStatus, data_root, fetch, presence, verify
+from adagpr.data.download import FileStatus, data_root, fetch, presence, verify
 from adagpr.data.load import load
 from adagpr.data.tables import Tables, from_tables, read_tables
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from adagpr.data.catalogue import DatasetRow, row
 from adagpr.data.csbm import csbm
-from adagpr.data.fetch import Progress, open_file
+from adagpr.data.download import Progress, open_file
 from adagpr.data.tables import from_tables, read_tables
 from adagpr.errors import InputError, unknown_name
 
@@ -56,7 +56,7 @@ def load(
         row_normalize: Whether to divide features by their row sum; rows of zeros stay. By default as the data set's
             protocol does: yes for the papers' sets, no for ``digits``, ``csbm`` and files.
         data_root: Folder of the files, by default that of ``ADAGPR_DATA`` or the user's cache.
-        progress: Told of downloads; see `adagpr.data.fetch`.
+        progress: Told of downloads; see `adagpr.data.download`.
         **options: For ``csbm`` the arguments of `adagpr.data.csbm`, for ``tables`` those of `adagpr.from_tables`.
 
     Returns:

@@ -21,7 +21,7 @@ from typing import Any
 from adagpr.data import load
 from adagpr.errors import AdaGPRError, BusyError, InputError
 from adagpr.experiments.plan import Task
-from adagpr.files import make_folder, read_json, taking_turns, write_json
+from adagpr.files import exclusive, make_folder, read_json, write_json
 from adagpr.graph import Graph, Split
 from adagpr.training import Run, load_run
 from adagpr.training.config import config_digest, describe_data, resolve
@@ -108,7 +108,7 @@ def run_tasks(
         data_root: Folder of the data files; see `adagpr.load`.
     """
     make_folder(folders.records)
-    boards = [_Board(task, folders, on_progress, data_root) for task in tasks]
+    boards = [CellProgress(task, folders, on_progress, data_root) for task in tasks]
     waiting = [(number, group) for number, board in enumerate(boards) for group in board.groups()]
     while waiting:
         busy: list[tuple[int, Sequence[Job]]] = []
@@ -132,7 +132,7 @@ def run_tasks(
     return [record for board in boards if (record := board.finish()) is not None]
 
 
-class _Board:
+class CellProgress:
     """A task in progress: which of its runs there are, and which are still to do."""
 
     def __init__(self, task: Task, folders: Folders, on_progress: Progress | None, data_root: Path | None) -> None:
@@ -249,7 +249,7 @@ class _Board:
     def _write(self, row: dict[str, Any] | None = None) -> dict[str, Any] | None:
         """Writes all runs that there are, a new one and those of other commands too; the record if none is missing."""
         record, path, part = None, self._folders.record(self.task), self._folders.part(self.task)
-        with taking_turns(self._folders.records):
+        with exclusive(self._folders.records):
             self._take_in()
             if row is not None:
                 self.rows.setdefault(row["config"], row)

@@ -115,7 +115,7 @@ def bounds(
         raise InputError(f"bounds: delta must be between 0 and 1, got {delta:g}.")
     run = run if isinstance(run, Run) else load_run(run)
     model = run.model
-    if not isinstance(model, AdaGPR) or not model.is_plain or model.layers()[0].weight_maps != "shared":
+    if not isinstance(model, AdaGPR) or not model.supports_fused_stack or model.layers()[0].weight_maps != "shared":
         what = "one with several weight maps a layer or PairNorm" if isinstance(model, AdaGPR) else f"'{model.name}'"
         raise InputError(f"bounds: the theory is about AdaGPR and GCNII with one weight map a layer, not {what}.")
     graph = graph_of(run, graph, None, data_root)

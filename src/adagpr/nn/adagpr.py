@@ -59,8 +59,8 @@ class AdaGPR(Model):
         pair_norm: Scale of PairNorm after every layer; none for no PairNorm.
 
     Attributes:
-        recompute: Whether training keeps half as many matrices and computes the others again; where `is_plain`.
-        kept_as: In which precision training keeps them, by default their own; likewise.
+        recompute: Whether training keeps half as many matrices and computes the others again, with `supports_fused_stack`.
+        saved_dtype: In which precision training keeps them, by default their own; likewise.
 
     Example:
         >>> model = AdaGPR(in_channels=8, hidden_channels=16, out_channels=3, num_layers=2, num_coeffs=3)
@@ -92,7 +92,7 @@ class AdaGPR(Model):
         super().__init__(dropout, drop_edge)
         self.pair_norm = pair_norm
         self.recompute = False
-        self.kept_as: torch.dtype | None = None
+        self.saved_dtype: torch.dtype | None = None
         hops = _per_layer("num_coeffs", num_coeffs, num_layers)
         shares = _per_layer("alpha", alpha, num_layers)
         self.projection = projection
@@ -116,7 +116,7 @@ class AdaGPR(Model):
         """The input of the last map."""
         operator = self.operator(structure)
         h_0 = self.first(x)
-        return self.trunk(h_0, operator) if self.is_plain else self._by_layers(h_0, operator)
+        return self.trunk(h_0, operator) if self.supports_fused_stack else self._by_layers(h_0, operator)
 
     def first(self, x: Features, replicas: Sequence[AdaGPR] = ()) -> Tensor:
         """The first hidden matrix; where there are ``replicas``, models like this one, that of each above the next."""
@@ -126,7 +126,7 @@ class AdaGPR(Model):
         return first_maps(x, rate, [model.generator for model in models], weights, biases)
 
     @property
-    def is_plain(self) -> bool:
+    def supports_fused_stack(self) -> bool:
         """Whether the layers are those of `residual_stack`, with nothing in between."""
         return self.pair_norm is None
 
@@ -158,7 +158,7 @@ class AdaGPR(Model):
             rate=self.dropout if self.training else 0.0,
             generators=[model.generator for model in models],
             recompute=self.recompute,
-            kept_as=self.kept_as,
+            saved_dtype=self.saved_dtype,
             weight_maps=depth[0].weight_maps,
         )
         weights = [conv.weight for conv in convs]

@@ -37,7 +37,7 @@ class Replicas:
     @staticmethod
     def can_hold(model: Model) -> bool:
         """Whether a model can be one of several: AdaGPR or GCNII with nothing between the layers, on fixed edges."""
-        return isinstance(model, AdaGPR) and model.is_plain and model.drop_edge == 0
+        return isinstance(model, AdaGPR) and model.supports_fused_stack and model.drop_edge == 0
 
     def __call__(self, x: Features, training: bool, nodes: Sequence[Tensor] = ()) -> tuple[Tensor, ...]:
         """The logits of each model.

@@ -9,7 +9,7 @@ against one.
 Written out it spends its time on products: the identity is in the small ``M``, the residual is what hop 0 is added to,
 dropout's scale is in the coefficients, a layer's output is at once the mask of its ReLU and of its dropout, and
 intermediate matrices are written into the same few buffers. Kept for the backward pass are ``Y`` and ``S`` of each
-layer, or with ``recompute`` only ``Y``; in half as much memory where they are ``kept_as`` bfloat16, which rounds what
+layer, or with ``recompute`` only ``Y``; in half as much memory where ``saved_dtype`` is bfloat16, which rounds what
 the gradients of weights and coefficients are made of, but neither the result nor the mask.
 
 Several networks on the same graph may be stacked, each on its own block of rows with its own weights (see
@@ -66,7 +66,7 @@ class Layers:
         rate: Probability of dropping an element after each layer.
         generators: Where dropout draws from, one stream for each block.
         recompute: Whether ``S`` is computed again in the backward pass instead of being kept.
-        kept_as: In which precision ``Y`` and ``S`` are kept, by default their own.
+        saved_dtype: In which precision ``Y`` and ``S`` are kept, by default their own.
         weight_maps: Whether ``h_0`` has a map of its own; see `map_shapes`. Weights then stand one below the other.
     """
 
@@ -77,7 +77,7 @@ class Layers:
     rate: float = 0.0
     generators: Sequence[np.random.Generator] = ()
     recompute: bool = False
-    kept_as: torch.dtype | None = None
+    saved_dtype: torch.dtype | None = None
     weight_maps: WeightMaps = "shared"
 
     @property
@@ -122,12 +122,12 @@ class Layers:
         """Whether all layers can be done in one call."""
         matrices = self.operator.whole(), self.operator.whole(transposed=True)
         fits = all(matrix is not None and native.multiplies(matrix, h) for matrix in matrices)
-        keeps_all = not self.recompute and self.kept_as in (None, h.dtype)
+        keeps_all = not self.recompute and self.saved_dtype in (None, h.dtype)
         return fits and keeps_all and native.serves(h) and native.maps(h) and not native.is_watched()
 
     def kept(self, h: Tensor) -> Tensor:
         """A matrix as it is kept for the backward pass."""
-        return h if self.kept_as in (None, h.dtype) else matrix_like(h, self.kept_as).copy_(h)
+        return h if self.saved_dtype in (None, h.dtype) else matrix_like(h, self.saved_dtype).copy_(h)
 
 
 class _Stack(torch.autograd.Function):

@@ -15,7 +15,7 @@ from adagpr.files import make_folder, to_toml, write_atomically, write_text
 from adagpr.graph import Graph, Split
 from adagpr.report.charts import Chart
 from adagpr.report.parts import PARTS
-from adagpr.report.subject import Subject, read_subject
+from adagpr.report.subject import ReportedModel, read_subject
 from adagpr.report.words import headline, paired_sentence, sentences
 from adagpr.web.page import drawn, render
 
@@ -64,7 +64,7 @@ def write_report(
     return target
 
 
-def page(subjects: Sequence[Subject], histories: Sequence[str | None] | None = None) -> str:
+def page(subjects: Sequence[ReportedModel], histories: Sequence[str | None] | None = None) -> str:
     """The page as text; ``histories`` are the files of the full histories, as links from the page."""
     drawings: list[tuple[str, str, list[list[Chart]]]] = []
     for anchor, heading, draw in PARTS:
@@ -90,11 +90,11 @@ def page(subjects: Sequence[Subject], histories: Sequence[str | None] | None = N
     )
 
 
-def _title(subjects: Sequence[Subject]) -> str:
+def _title(subjects: Sequence[ReportedModel]) -> str:
     return " · ".join(dict.fromkeys(subject.name for subject in subjects))
 
 
-def _told_apart(subjects: list[Subject]) -> list[Subject]:
+def _told_apart(subjects: list[ReportedModel]) -> list[ReportedModel]:
     """Subjects of one name get their folders' names added."""
     names = [subject.name for subject in subjects]
     return [
@@ -105,14 +105,14 @@ def _told_apart(subjects: list[Subject]) -> list[Subject]:
     ]
 
 
-def _notes(subjects: Sequence[Subject]) -> list[str]:
+def _notes(subjects: Sequence[ReportedModel]) -> list[str]:
     """What the data and the explanation warn of, each once."""
     notes = [note for subject in subjects for note in subject.record["data"].get("notes", ())]
     remarks = [remark for subject in subjects if subject.explanation for remark in subject.explanation.remarks]
     return list(dict.fromkeys([*notes, *remarks]))
 
 
-def _comparisons(subjects: Sequence[Subject]) -> list[Comparison | str]:
+def _comparisons(subjects: Sequence[ReportedModel]) -> list[Comparison | str]:
     """The first against each other one, or the sentence that says why the two cannot be compared."""
     found: list[Comparison | str] = []
     for other in subjects[1:]:
@@ -132,7 +132,7 @@ def _pairs(found: Comparison, one: str, other: str) -> tuple[list[str], list[lis
     return headings, rows
 
 
-def _history_beside(subject: Subject, target: Path, number: int) -> str | None:
+def _history_beside(subject: ReportedModel, target: Path, number: int) -> str | None:
     """The file of the first run's whole history, relative to the page; copied there unless it is below it."""
     folder = subject.first.folder
     if folder is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from adagpr.report.charts import Chart, bars, heat_map, lines, ramp
-from adagpr.report.subject import Subject
+from adagpr.report.subject import ReportedModel
 from adagpr.training.run import coefficient_column
 
 __all__ = ["PARTS", "evolution", "thinned"]
@@ -29,7 +29,7 @@ def thinned(num_epochs: int, best_epoch: int, most: int) -> list[int]:
     return sorted({*rows.tolist(), best_epoch - 1})
 
 
-def coefficients(subject: Subject) -> list[Chart]:
+def coefficients(subject: ReportedModel) -> list[Chart]:
     """How much of each hop each layer uses."""
     values = subject.mean_coefficients
     if values is None:
@@ -49,7 +49,7 @@ def coefficients(subject: Subject) -> list[Chart]:
     ]
 
 
-def evolution(subject: Subject) -> list[Chart]:
+def evolution(subject: ReportedModel) -> list[Chart]:
     """Every coefficient over training, one chart a layer."""
     run = subject.first
     values = run.record.get("coefficients")
@@ -77,7 +77,7 @@ def evolution(subject: Subject) -> list[Chart]:
     return charts
 
 
-def training(subject: Subject) -> list[Chart]:
+def training(subject: ReportedModel) -> list[Chart]:
     """Loss and accuracy over training, with the chosen epoch."""
     run = subject.first
     rows = thinned(run.history.num_rows, run.best_epoch, _MOST_POINTS)
@@ -113,7 +113,7 @@ def training(subject: Subject) -> list[Chart]:
     return charts
 
 
-def filters(subject: Subject) -> list[Chart]:
+def filters(subject: ReportedModel) -> list[Chart]:
     """What each layer and the linearised network leave of each part of the spectrum."""
     found = subject.explanation
     if found is None:
@@ -145,7 +145,7 @@ def filters(subject: Subject) -> list[Chart]:
     ]
 
 
-def smoothing(subject: Subject) -> list[Chart]:
+def smoothing(subject: ReportedModel) -> list[Chart]:
     """How alike nodes are after each layer."""
     found = subject.explanation
     if found is None:
@@ -169,7 +169,7 @@ def smoothing(subject: Subject) -> list[Chart]:
     ]
 
 
-def worth(subject: Subject) -> list[Chart]:
+def worth(subject: ReportedModel) -> list[Chart]:
     """What the graph and each hop are worth on the validation nodes, and for which nodes."""
     found = subject.explanation
     if found is None:
@@ -214,7 +214,7 @@ def worth(subject: Subject) -> list[Chart]:
     return charts
 
 
-def trust(subject: Subject) -> list[Chart]:
+def trust(subject: ReportedModel) -> list[Chart]:
     """How sure predictions are beside how often they are right, and which classes are taken for which."""
     found = subject.calibration
     if found is None:
@@ -241,7 +241,7 @@ def trust(subject: Subject) -> list[Chart]:
     return [reliability, *_confusion(subject)]
 
 
-def _confusion(subject: Subject) -> list[Chart]:
+def _confusion(subject: ReportedModel) -> list[Chart]:
     probabilities, labels = subject.tested
     names = [str(name) for name in subject.record["data"]["class_names"]]
     counts = np.zeros((len(names), len(names)), dtype=np.int64)
@@ -270,7 +270,7 @@ def _confusion(subject: Subject) -> list[Chart]:
     return [bars("confusion", title, rows, first="nodes", key="mistake")] if rows else []
 
 
-def bound(subject: Subject) -> list[Chart]:
+def bound(subject: ReportedModel) -> list[Chart]:
     """The terms of the paper's bound, layer by layer."""
     found = subject.bounds
     if found is None:
@@ -299,7 +299,7 @@ def _finite(value: float) -> float | None:
 
 
 # In the order of the page: anchor, heading and what draws it. The coefficients over training have a chooser.
-PARTS: tuple[tuple[str, str, Callable[[Subject], list[Chart]]], ...] = (
+PARTS: tuple[tuple[str, str, Callable[[ReportedModel], list[Chart]]], ...] = (
     ("coefficients", "Which hops each layer uses", coefficients),
     ("evolution", "How the weights of the hops were learned", evolution),
     ("training", "Training", training),

@@ -11,7 +11,7 @@ from adagpr.experiments.figures import COLOURS, evolution_figure, new_figure, sa
 from adagpr.files import make_folder
 from adagpr.report.charts import Chart, ramp
 from adagpr.report.parts import PARTS
-from adagpr.report.subject import Subject, read_subject
+from adagpr.report.subject import ReportedModel, read_subject
 
 __all__ = ["PICTURES", "write_figures"]
 
@@ -64,7 +64,7 @@ def write_figures(
     return files
 
 
-def _evolution(subject: Subject, charts: list[Chart], out: Path) -> list[Path]:
+def _evolution(subject: ReportedModel, charts: list[Chart], out: Path) -> list[Path]:
     epochs = [row[0] for row in charts[0].rows]
     coeffs = [[chart.rows[place][1:] for chart in charts] for place in range(len(epochs))]
     return evolution_figure(out / "evolution", subject.name, epochs, coeffs, subject.first.best_epoch)

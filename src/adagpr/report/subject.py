@@ -22,14 +22,14 @@ from adagpr.nn import AdaGPR
 from adagpr.statistics import interval, share_interval
 from adagpr.training import Run, load_run
 
-__all__ = ["Subject", "read_subject"]
+__all__ = ["ReportedModel", "read_subject"]
 
 # Above so many nodes the page's spectrum is estimated; all eigenvalues would keep a reader waiting.
 _MOST_EXACT = 1_500
 
 
 @dataclass(frozen=True)
-class Subject:
+class ReportedModel:
     """Runs of one model, and what is known of the first of them.
 
     Attributes:
@@ -99,7 +99,7 @@ def read_subject(
     graph: Graph | None = None,
     splits: Sequence[Split] = (),
     data_root: Path | str | None = None,
-) -> Subject:
+) -> ReportedModel:
     """Reads runs from their folder and explains the first.
 
     Args:
@@ -138,4 +138,4 @@ def read_subject(
         except InputError as error:
             left_out.append(f"The bounds are left out. {error}")
     title = name or f"{record['data']['name']}, {record['config']['model']['name']}"
-    return Subject(title, folder, runs, explanation, found, tuple(left_out))
+    return ReportedModel(title, folder, runs, explanation, found, tuple(left_out))

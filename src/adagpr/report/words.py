@@ -5,12 +5,12 @@ from __future__ import annotations
 from statistics import fmean
 
 from adagpr.experiments.comparison import Comparison
-from adagpr.report.subject import Subject
+from adagpr.report.subject import ReportedModel
 
 __all__ = ["headline", "paired_sentence", "sentences"]
 
 
-def headline(subject: Subject) -> list[tuple[str, str]]:
+def headline(subject: ReportedModel) -> list[tuple[str, str]]:
     """The numbers that stand first, each with what it is."""
     mean, low, high = subject.accuracy()
     over = f"over {len(subject.runs)} runs" if len(subject.runs) > 1 else f"on {_nodes(subject, 'test')}"
@@ -27,7 +27,7 @@ def headline(subject: Subject) -> list[tuple[str, str]]:
     return numbers
 
 
-def sentences(subject: Subject) -> list[str]:
+def sentences(subject: ReportedModel) -> list[str]:
     """What the page says about the graph, for somebody who reads nothing else of it."""
     said = []
     found = subject.explanation
@@ -89,6 +89,6 @@ def _percent(value: float) -> str:
     return f"{value:.1f} %"
 
 
-def _nodes(subject: Subject, part: str) -> str:
+def _nodes(subject: ReportedModel, part: str) -> str:
     name = {"test": "test", "val": "validation"}[part]
     return f"{subject.record['data'][f'num_{part}']} {name} nodes"

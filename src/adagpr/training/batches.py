@@ -22,12 +22,12 @@ from adagpr.metrics import accuracy
 from adagpr.nn import AdaGPR, Model
 from adagpr.ops import features
 from adagpr.ops.scratch import matrix, on_disk
-from adagpr.scale.disk import StoredOperator
-from adagpr.scale.join import induced
-from adagpr.scale.operators import operator_of
-from adagpr.scale.parts import Parts, positions
+from adagpr.partition.disk import StoredOperator
+from adagpr.partition.join import induced
+from adagpr.partition.operators import operator_of
+from adagpr.partition.parts import Parts, positions
 from adagpr.training.config import TrainingConfig
-from adagpr.training.loop import Inputs, Measured, State, train_step
+from adagpr.training.loop import Measured, State, TrainingData, train_step
 
 __all__ = ["Batches"]
 
@@ -59,7 +59,7 @@ class Batches:
                 count += len(inputs.train)
         return total / count
 
-    def _batches(self, epoch: int) -> Iterator[Inputs]:
+    def _batches(self, epoch: int) -> Iterator[TrainingData]:
         """The batches of an epoch, the next one being read while one is used."""
         order = seeding.stream(self.config.seed, f"parts, epoch {epoch}").permutation(len(self.parts))
         chosen = [np.sort(order[start : start + self.per_batch]) for start in range(0, len(order), self.per_batch)]
@@ -71,10 +71,12 @@ class Batches:
                     coming = reader.submit(self._read, following)
                 yield inputs
 
-    def _read(self, numbers: np.ndarray) -> Inputs:
+    def _read(self, numbers: np.ndarray) -> TrainingData:
         rows = induced(self.parts, numbers.tolist())
         operator = operator_of(rows, self.config.self_loops, self.parts.manifest.is_symmetric)
-        return Inputs(features(rows.x), operator, rows.y, rows.index("train"), rows.index("val"), self.class_weights)
+        return TrainingData(
+            features(rows.x), operator, rows.y, rows.index("train"), rows.index("val"), self.class_weights
+        )
 
     def measure(self, model: Model) -> Measured:
         """Measures the model on the whole graph."""
@@ -90,7 +92,7 @@ class Batches:
 
     def logits_of_parts(self, model: Model) -> Iterator[tuple[int, Tensor]]:
         """Each part and the logits of its nodes, exact, dropout off."""
-        if not isinstance(model, AdaGPR) or not model.is_plain:
+        if not isinstance(model, AdaGPR) or not model.supports_fused_stack:
             raise InputError(f"Batches of parts are for AdaGPR and GCNII without pair_norm, not for '{model.name}'.")
         offsets = self.parts.manifest.offsets.tolist()
         with torch.inference_mode(), on_disk(self.operator.folder):

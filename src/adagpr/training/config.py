@@ -15,7 +15,7 @@ from adagpr.files import digest, read_toml
 from adagpr.graph import Graph, Split
 from adagpr.nn import AdaGPR, Model, build, model_options
 from adagpr.ops import Direction
-from adagpr.training.machine import num_cores
+from adagpr.system import num_cores
 
 __all__ = [
     "TrainingConfig",
@@ -32,7 +32,7 @@ __all__ = [
 # With fewer multiplications a product for each thread, another one costs more than it brings.
 _WORK_PER_THREAD = 1_500_000
 # Keys that are younger than the first records, at their defaults: a configuration without them is the same.
-_YOUNGER = {"activations": "float32", "class_weights": "equal"}
+_ADDED_LATER = {"activations": "float32", "class_weights": "equal"}
 
 
 class TrainingConfig(BaseModel):
@@ -151,7 +151,9 @@ def resolve_options(sizes: Sizes, model: str, options: Mapping[str, Any]) -> tup
     _check_groups(training, list(built.parameter_groups()))
     if training.device == "cuda" and not torch.cuda.is_available():
         raise InputError("training: device is 'cuda', but torch sees no such device here.")
-    if (training.recompute or training.activations != "float32") and not (isinstance(built, AdaGPR) and built.is_plain):
+    if (training.recompute or training.activations != "float32") and not (
+        isinstance(built, AdaGPR) and built.supports_fused_stack
+    ):
         raise InputError(
             "training: recompute and activations are for AdaGPR and GCNII with nothing between their layers, "
             f"not for this '{model}'."
@@ -175,7 +177,7 @@ def config_digest(*plain: Mapping[str, Any]) -> str:
         training = {
             key: value
             for key, value in item["training"].items()
-            if key not in ("num_threads", "recompute") and _YOUNGER.get(key, ...) != value
+            if key not in ("num_threads", "recompute") and _ADDED_LATER.get(key, ...) != value
         }
         decided.append({**item, "training": training})
     return digest(decided)

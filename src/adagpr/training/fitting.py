@@ -20,10 +20,10 @@ from adagpr.metrics import accuracy, macro_f1, temperature
 from adagpr.nn import AdaGPR, Model, build
 from adagpr.ops import features, operator, reused
 from adagpr.ops import order as order_of_nodes
+from adagpr.system import available_memory, describe_machine, forget_peak_memory, keep_freed_memory
 from adagpr.training.checkpoint import load_tensors, save_tensors
 from adagpr.training.config import TrainingConfig, differences, read_config, resolve
-from adagpr.training.loop import HISTORY_COLUMNS, Inputs, State, balanced_weights, evaluate, train
-from adagpr.training.machine import available_memory, describe_machine, forget_peak_memory, keep_freed_memory
+from adagpr.training.loop import HISTORY_COLUMNS, State, TrainingData, balanced_weights, evaluate, train
 from adagpr.training.run import Run, history_table, load_run, predictions_table, save_run
 from adagpr.training.stopping import Epoch, Stopping
 
@@ -231,7 +231,7 @@ def session(
             yield Session(graph, split, config, plain, folder)
 
 
-def inputs_of(graph: Graph, split: Split, config: TrainingConfig, model: Model) -> Inputs:
+def inputs_of(graph: Graph, split: Split, config: TrainingConfig, model: Model) -> TrainingData:
     """What the model is shown: features, labels, and the structure that it prepares from the training labels alone.
 
     Nodes of a large graph stand in the order of `adagpr.ops.order.cache_order`.
@@ -251,20 +251,20 @@ def inputs_of(graph: Graph, split: Split, config: TrainingConfig, model: Model) 
     if config.class_weights == "balanced":
         weights = balanced_weights(torch.bincount(graph.y[train], minlength=graph.num_classes)).to(device)
     x, y, order = features(graph.x).to(device), graph.y.to(device), None if order is None else order.to(device)
-    return Inputs(x, structure, y, train.to(device), val.to(device), weights, order)
+    return TrainingData(x, structure, y, train.to(device), val.to(device), weights, order)
 
 
 def set_memory(model: AdaGPR, config: TrainingConfig, num_nodes: int) -> None:
     """Tells a model what it keeps for the backward pass: as asked for, else by the memory that there is."""
-    model.kept_as = torch.bfloat16 if config.activations == "bfloat16" else None
+    model.saved_dtype = torch.bfloat16 if config.activations == "bfloat16" else None
     model.recompute = _must_recompute(model, num_nodes) if config.recompute is None else config.recompute
 
 
 def _must_recompute(model: AdaGPR, num_nodes: int) -> bool:
     """Whether memory is short: all that the layers keep would take more than half of what there is."""
     depth, width = len(model.layers()), model.lin_in.weight.shape[0]
-    kept = (2 * depth + 8) * num_nodes * width * (model.kept_as or torch.float32).itemsize
-    return model.is_plain and kept > available_memory() / 2
+    kept = (2 * depth + 8) * num_nodes * width * (model.saved_dtype or torch.float32).itemsize
+    return model.supports_fused_stack and kept > available_memory() / 2
 
 
 def _describe_data(graph: Graph, split: Split) -> dict[str, Any]:

@@ -22,7 +22,17 @@ from adagpr.training.adam import Adam
 from adagpr.training.config import TrainingConfig
 from adagpr.training.stopping import Epoch, Stopping
 
-__all__ = ["Ground", "Inputs", "Measured", "State", "balanced_weights", "evaluate", "train", "train_loss", "train_step"]
+__all__ = [
+    "Measured",
+    "State",
+    "Strategy",
+    "TrainingData",
+    "balanced_weights",
+    "evaluate",
+    "train",
+    "train_loss",
+    "train_step",
+]
 
 
 class Measured(NamedTuple):
@@ -33,7 +43,7 @@ class Measured(NamedTuple):
     val_acc: float
 
 
-class Ground(Protocol):
+class Strategy(Protocol):
     """What is trained on: a graph in memory, this process's share of one, or batches of its parts."""
 
     def step(self, state: State) -> Tensor:
@@ -44,7 +54,7 @@ class Ground(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Inputs:
+class TrainingData:
     """What the model is shown.
 
     Attributes:
@@ -212,7 +222,7 @@ def _decays(model: Model, config: TrainingConfig) -> dict[str, float]:
 
 def train(
     state: State,
-    ground: Ground,
+    ground: Strategy,
     config: TrainingConfig,
     on_epoch: Callable[[int, Epoch, Stopping], None],
     save: Callable[[], None],
@@ -242,7 +252,7 @@ def train(
     state.model.load_state_dict(state.best)
 
 
-def train_step(state: State, inputs: Inputs) -> Tensor:
+def train_step(state: State, inputs: TrainingData) -> Tensor:
     """One step of the optimiser on the training nodes; returns the loss before it, dropout on."""
     model = state.model
     model.train()
@@ -254,18 +264,18 @@ def train_step(state: State, inputs: Inputs) -> Tensor:
     return loss.detach()
 
 
-def train_loss(logits: Tensor, inputs: Inputs) -> Tensor:
+def train_loss(logits: Tensor, inputs: TrainingData) -> Tensor:
     """Cross entropy of the logits of the training nodes."""
     return F.cross_entropy(logits, inputs.train_y, inputs.class_weights)
 
 
-def evaluate(model: Model, inputs: Inputs) -> Tensor:
+def evaluate(model: Model, inputs: TrainingData) -> Tensor:
     """Logits of all nodes in the order of the graph, dropout off, no gradients."""
     logits = _logits(model, inputs)
     return logits if inputs.order is None else torch.empty_like(logits).index_copy_(0, inputs.order, logits)
 
 
-def _logits(model: Model, inputs: Inputs) -> Tensor:
+def _logits(model: Model, inputs: TrainingData) -> Tensor:
     """Logits in the order of ``inputs``."""
     model.eval()
     with torch.inference_mode():

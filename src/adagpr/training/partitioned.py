@@ -22,18 +22,18 @@ from adagpr.errors import InputError, memory_errors
 from adagpr.files import folder_lock, make_folder, read_json, write_toml
 from adagpr.nn import AdaGPR
 from adagpr.ops import reused
-from adagpr.scale.disk import stored_operator
-from adagpr.scale.exchange import share_of_rank
-from adagpr.scale.group import Group, group_from_environment
-from adagpr.scale.parts import Parts, open_parts, positions
+from adagpr.partition.disk import stored_operator
+from adagpr.partition.exchange import share_of_rank
+from adagpr.partition.parts import Parts, open_parts, positions
+from adagpr.partition.process_group import Group, group_from_environment
+from adagpr.system import forget_peak_memory, keep_freed_memory, num_cores
 from adagpr.training.batches import Batches
 from adagpr.training.checkpoint import load_bytes, save_tensors
 from adagpr.training.config import TrainingConfig, plain_options, resolve_options
 from adagpr.training.fitting import CHECKPOINT_SECONDS, OnEpoch, check_same, set_memory, silent, stored_config, threads
 from adagpr.training.loop import State, balanced_weights, train
-from adagpr.training.machine import forget_peak_memory, keep_freed_memory, num_cores
-from adagpr.training.partitioned_record import Ground, finish
-from adagpr.training.shares import share_of
+from adagpr.training.partitioned_record import Strategy, finish
+from adagpr.training.shares import read_shard
 
 __all__ = ["Border", "fit_partition"]
 
@@ -114,7 +114,7 @@ def _record(folder: Path, group: Group) -> dict[str, Any] | None:
     """The record of a run that is complete, as rank 0 has it."""
     path = folder / "record.json"
     own = group.together(lambda: read_json(path) if group.rank == 0 and path.exists() else None)
-    record: dict[str, Any] | None = json.loads(group.from_first(json.dumps(own).encode()))
+    record: dict[str, Any] | None = json.loads(group.broadcast(json.dumps(own).encode()))
     return record
 
 
@@ -175,7 +175,7 @@ def _restore(state: State, folder: Path, group: Group) -> None:
     """Puts back the last checkpoint, which rank 0 has and all get."""
     path = folder / "checkpoint" / "state.safetensors"
     own = path.read_bytes() if group.rank == 0 and path.exists() else b""
-    content = group.from_first(own)
+    content = group.broadcast(own)
     if content:
         try:
             with memory_errors():
@@ -187,9 +187,9 @@ def _restore(state: State, folder: Path, group: Group) -> None:
 @contextmanager
 def _ground(
     parts: Parts, group: Group, config: TrainingConfig, per_batch: int | None, border: Border, folder: Path
-) -> Iterator[Ground]:
+) -> Iterator[Strategy]:
     if per_batch is None:
-        yield share_of(parts, group, config, torch.bfloat16 if border == "bfloat16" else None)
+        yield read_shard(parts, group, config, torch.bfloat16 if border == "bfloat16" else None)
         return
     weights = None
     if config.class_weights == "balanced":

@@ -15,26 +15,26 @@ from torch import Tensor
 from adagpr.files import make_folder, write_atomically, write_json
 from adagpr.graph import PARTS
 from adagpr.metrics import temperature
-from adagpr.scale.group import Group
-from adagpr.scale.parts import Part, Parts, part_name, positions
+from adagpr.partition.parts import Part, Parts, part_name, positions
+from adagpr.partition.process_group import Group
+from adagpr.system import describe_machine
 from adagpr.training.batches import Batches
 from adagpr.training.checkpoint import save_tensors
 from adagpr.training.config import TrainingConfig
 from adagpr.training.loop import HISTORY_COLUMNS, State
-from adagpr.training.machine import describe_machine
 from adagpr.training.run import class_table, history_table
 from adagpr.training.shares import Share
 from adagpr.training.stopping import Epoch
-from adagpr.training.tally import Tally
+from adagpr.training.tally import ScoreSum
 
-__all__ = ["Ground", "finish"]
+__all__ = ["Strategy", "finish"]
 
-Ground = Share | Batches
+Strategy = Share | Batches
 
 
 def finish(
     state: State,
-    ground: Ground,
+    ground: Strategy,
     config: TrainingConfig,
     plain: dict[str, Any],
     parts: Parts,
@@ -43,7 +43,7 @@ def finish(
 ) -> dict[str, Any]:
     """Measures the best epoch's model on all nodes, writes the predictions and, last, the record."""
     manifest, model = parts.manifest, state.model
-    tally = Tally(manifest.num_classes)
+    tally = ScoreSum(manifest.num_classes)
     logits: list[tuple[int, Tensor]] = []
     for number, own in ground.logits_of_parts(model):
         tally.add(own.cpu(), *parts[number].targets())

@@ -13,10 +13,10 @@ from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
 from adagpr.nn import build, model_options
 from adagpr.nn.replicas import Replicas
+from adagpr.system import num_cores
 from adagpr.training.config import resolve
 from adagpr.training.fitting import CHECKPOINT_SECONDS, OnEpoch, Session, fit, session
 from adagpr.training.loop import train
-from adagpr.training.machine import num_cores
 from adagpr.training.run import Run
 from adagpr.training.together import train_together
 from adagpr.training.workers import spread

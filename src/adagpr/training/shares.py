@@ -1,8 +1,8 @@
 """Exact training by several processes, each with its own rows of the graph.
 
 Every process holds the whole model and its share of the nodes. Products exchange rows at the borders (see
-`adagpr.scale.exchange`), gradients and counts are added up over the processes, and all take the same step: up to the
-order of sums the result is that of one process with the whole graph. Dropout draws from a stream of its own in each
+`adagpr.partition.exchange`), gradients and counts are added up over the processes, and all take the same step: up to
+the order of sums the result is that of one process with the whole graph. Dropout draws from a stream of its own in each
 process and epoch, so that nothing of it has to be kept.
 """
 
@@ -17,14 +17,14 @@ from torch import Tensor
 
 from adagpr.nn import Model
 from adagpr.ops import Features, features
-from adagpr.scale.exchange import Border, ExchangedOperator, bounds_of_ranks, exchanged_operator, share_of_rank
-from adagpr.scale.group import Group
-from adagpr.scale.join import join
-from adagpr.scale.parts import Parts
+from adagpr.partition.exchange import Border, ExchangedOperator, bounds_of_ranks, exchanged_operator, share_of_rank
+from adagpr.partition.join import join
+from adagpr.partition.parts import Parts
+from adagpr.partition.process_group import Group
 from adagpr.training.config import TrainingConfig
 from adagpr.training.loop import Measured, State, balanced_weights
 
-__all__ = ["Share", "share_of"]
+__all__ = ["Share", "read_shard"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +106,7 @@ class Share:
         return self.group.sum_(self.class_weights[self.y[index]].double().sum()).item()
 
 
-def share_of(
+def read_shard(
     parts: Parts,
     group: Group,
     config: TrainingConfig,

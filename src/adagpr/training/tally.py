@@ -9,13 +9,13 @@ from torch import Tensor
 
 from adagpr.graph import PARTS
 from adagpr.metrics import class_counts, macro_f1_of_counts
-from adagpr.scale.group import Group
-from adagpr.scale.parts import positions
+from adagpr.partition.parts import positions
+from adagpr.partition.process_group import Group
 
-__all__ = ["Tally"]
+__all__ = ["ScoreSum"]
 
 
-class Tally:
+class ScoreSum:
     """What is counted of train, val and test nodes: their losses, and of each class what `class_counts` counts."""
 
     def __init__(self, num_classes: int) -> None:
@@ -28,7 +28,7 @@ class Tally:
         Args:
             logits: One row a node.
             y: Their classes.
-            role: What each is for; see `adagpr.scale.parts`.
+            role: What each is for; see `adagpr.partition.parts`.
         """
         for number, part in enumerate(PARTS):
             index = positions(role, part)

@@ -1,7 +1,7 @@
 """Search for the options of a model: spaces as files, trials in several processes, and a page of what was found."""
 
-from adagpr.tuning.crew import Standing
+from adagpr.tuning.crew import StudyProgress
 from adagpr.tuning.space import Space, choose_space, read_space, space_names
 from adagpr.tuning.study import tune
 
-__all__ = ["Space", "Standing", "choose_space", "read_space", "space_names", "tune"]
+__all__ = ["Space", "StudyProgress", "choose_space", "read_space", "space_names", "tune"]

@@ -24,10 +24,10 @@ from adagpr.seeding import stream
 from adagpr.training.workers import begin_child
 from adagpr.tuning.objective import Task, objective
 from adagpr.tuning.server import without_waiting
-from adagpr.tuning.storage import load_study, silent_trials, storage_failures
-from adagpr.tuning.trials import best_trial, counted, finished, num_to_do, of_worker, signature, take_up
+from adagpr.tuning.storage import load_study, stale_trials, storage_failures
+from adagpr.tuning.trials import best_trial, counted, finished, num_to_do, of_worker, requeue, signature
 
-__all__ = ["OnChange", "Standing", "run_trials"]
+__all__ = ["OnChange", "StudyProgress", "run_trials"]
 
 _POLL_SECONDS = 0.5
 # A worker signs a trial as soon as it has it. One that is seen unsigned so often was begun by a process that died.
@@ -38,7 +38,7 @@ _NUM_STARTUP_TRIALS = 10
 
 
 @dataclass(frozen=True)
-class Standing:
+class StudyProgress:
     """Where a study stands: trials done and asked for, its lowest value, and the workers' processes."""
 
     num_done: int
@@ -47,7 +47,7 @@ class Standing:
     pids: tuple[int, ...]
 
 
-OnChange = Callable[[Standing], None]
+OnChange = Callable[[StudyProgress], None]
 
 
 class _Surplus(Exception):  # noqa: N818 - not an error: another worker was faster
@@ -103,15 +103,15 @@ def run_trials(
     unsigned: Counter[int] = Counter()
     try:
         while True:
-            for trial in silent_trials(study):
-                take_up(study, trial)
+            for trial in stale_trials(study):
+                requeue(study, trial)
             trials = study.get_trials(deepcopy=False)
             _take_up_unsigned(study, trials, unsigned)
             done = len(finished(trials))
             num_deaths, num_done = (0 if done > num_done else num_deaths), done
             best = best_trial(trials)
             pids = tuple(worker.process.pid or 0 for worker in workers)
-            on_change(Standing(min(done, num_trials), num_trials, None if best is None else best.value, pids))
+            on_change(StudyProgress(min(done, num_trials), num_trials, None if best is None else best.value, pids))
             if done >= num_trials:
                 break
             _check_deaths(num_deaths, num_workers)
@@ -132,7 +132,7 @@ def _take_up_unsigned(study: optuna.Study, trials: Sequence[FrozenTrial], polls:
     for trial in of_worker(trials, None):
         polls[trial.number] += 1
         if polls[trial.number] > _UNSIGNED_POLLS:
-            take_up(study, trial)
+            requeue(study, trial)
 
 
 def _check_deaths(num_deaths: int, num_workers: int) -> None:
@@ -159,7 +159,7 @@ def _take_up_of(study: optuna.Study, workers: list[_Worker]) -> None:
     trials = study.get_trials(deepcopy=False) if workers else []
     for worker in workers:
         for trial in of_worker(trials, signature(worker.process.pid)):
-            take_up(study, trial)
+            requeue(study, trial)
 
 
 def _work(task: Task, address: str, num_trials: int, writer: Connection, parent: int) -> None:

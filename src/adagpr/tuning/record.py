@@ -18,9 +18,9 @@ import torch
 
 from adagpr.errors import AdaGPRError
 from adagpr.files import digest, read_json, sha256_file, to_toml, write_json, write_text
+from adagpr.system import describe_machine
 from adagpr.training import Run, resolve
 from adagpr.training.config import config_digest, read_config
-from adagpr.training.machine import describe_machine
 from adagpr.training.several import fit_all, summarise
 from adagpr.tuning.objective import Task
 from adagpr.tuning.trials import best_trial, finished, plain_trial

@@ -28,7 +28,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from adagpr.errors import InputError, StorageError
 from adagpr.tuning.server import Patience, PatientStorage, reason
 
-__all__ = ["create_study", "held", "is_server", "load_study", "shown", "silent_trials", "storage_failures"]
+__all__ = ["create_study", "held", "is_server", "load_study", "shown", "stale_trials", "storage_failures"]
 
 # A worker of another machine is taken for dead after six beats that did not come.
 HEARTBEAT_SECONDS = 10
@@ -93,7 +93,7 @@ def load_study(name: str, address: str, pruner: optuna.pruners.BasePruner, user_
         return optuna.load_study(study_name=name, storage=storage, pruner=pruner)
 
 
-def silent_trials(study: optuna.Study) -> list[FrozenTrial]:
+def stale_trials(study: optuna.Study) -> list[FrozenTrial]:
     """The running trials whose workers were not heard of for long, on a server; with a journal, none."""
     storage = study._storage
     if not isinstance(storage, optuna.storages._CachedStorage):

@@ -19,15 +19,15 @@ from optuna.trial import TrialState
 from adagpr.errors import InputError
 from adagpr.files import folder_lock, make_folder, read_json, read_toml, to_toml, write_text, write_toml
 from adagpr.graph import Graph, Split
+from adagpr.system import num_cores
 from adagpr.training.config import differences
-from adagpr.training.machine import num_cores
-from adagpr.tuning.crew import OnChange, Standing, run_trials
+from adagpr.tuning.crew import OnChange, StudyProgress, run_trials
 from adagpr.tuning.objective import Task
 from adagpr.tuning.page import page
 from adagpr.tuning.record import finish
 from adagpr.tuning.space import Space, choose_space
 from adagpr.tuning.storage import create_study, held, is_server, shown, storage_failures
-from adagpr.tuning.trials import is_abandoned, take_up
+from adagpr.tuning.trials import is_abandoned, requeue
 
 __all__ = ["tune"]
 
@@ -101,7 +101,7 @@ def tune(
     return record
 
 
-def _silent(standing: Standing) -> None:
+def _silent(standing: StudyProgress) -> None:
     """Says nothing."""
 
 
@@ -143,5 +143,5 @@ def _opened(folder: Path, task: Task, storage: str | None, address: str) -> Iter
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             # Nobody else works with a journal that is held; on a server others may, and only this machine is known.
             if not is_server(address) or is_abandoned(trial):
-                take_up(study, trial)
+                requeue(study, trial)
         yield study

@@ -28,8 +28,8 @@ __all__ = [
     "num_to_do",
     "of_worker",
     "plain_trial",
+    "requeue",
     "signature",
-    "take_up",
 ]
 
 
@@ -85,7 +85,7 @@ def is_abandoned(trial: FrozenTrial) -> bool:
     return False
 
 
-def take_up(study: optuna.Study, trial: FrozenTrial) -> None:
+def requeue(study: optuna.Study, trial: FrozenTrial) -> None:
     """Enters a trial again, once, so that whichever worker is free runs it; and fails it where it is still running."""
     retries = [other for other in study.get_trials(deepcopy=False) if other.user_attrs.get("retry_of") == trial.number]
     if not retries:

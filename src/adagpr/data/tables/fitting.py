@@ -17,7 +17,7 @@ from torch import Tensor
 
 from adagpr.data.tables.cells import counted, is_number_text, quoted
 from adagpr.data.tables.recipe import CategoryColumn, NumberColumn, Recipe, TextColumn, join_blocks, numbers_of
-from adagpr.data.tables.sheet import Sheet
+from adagpr.data.tables.sheet import TableData
 from adagpr.data.tables.words import choose_words, tokenise
 from adagpr.errors import InputError
 
@@ -56,7 +56,7 @@ class Features:
 class _Fit:
     """Columns, blocks and sentences as they come."""
 
-    sheet: Sheet
+    sheet: TableData
     columns: list[NumberColumn | CategoryColumn | TextColumn] = field(default_factory=list)
     blocks: list[np.ndarray | sp.csr_array] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
@@ -67,7 +67,7 @@ class _Fit:
         self.said.append(f"Column '{column}' is left out: {reason}.")
 
 
-def fit_recipe(sheet: Sheet, columns: Sequence[str], *, as_is: bool = False, asked: bool = False) -> Features:
+def fit_recipe(sheet: TableData, columns: Sequence[str], *, as_is: bool = False, asked: bool = False) -> Features:
     """Makes features of columns and keeps how it was done.
 
     Args:
@@ -110,7 +110,7 @@ def fit_recipe(sheet: Sheet, columns: Sequence[str], *, as_is: bool = False, ask
 _Kind = Literal["number", "date", "boolean", "as is", "category", "text"]
 
 
-def _checked_kind(sheet: Sheet, column: str, as_is: bool, asked: bool) -> _Kind | None:
+def _checked_kind(sheet: TableData, column: str, as_is: bool, asked: bool) -> _Kind | None:
     """What to make of a column; none if nothing."""
     kind = sheet.kind(column)
     if kind == "missing":
@@ -132,11 +132,11 @@ def _checked_kind(sheet: Sheet, column: str, as_is: bool, asked: bool) -> _Kind 
     return "number" if kind in ("whole", "real") else _text_or_category(sheet, column)
 
 
-def _type(sheet: Sheet, column: str) -> str:
+def _type(sheet: TableData, column: str) -> str:
     return "texts" if sheet.kind(column) == "text" else f"values of the type {sheet.values(column).type}"
 
 
-def _check_words_among_numbers(sheet: Sheet, column: str) -> None:
+def _check_words_among_numbers(sheet: TableData, column: str) -> None:
     values = sheet.values(column)
     is_number = is_number_text(values)
     num_known, num_numbers = len(values) - values.null_count, int(is_number.sum())
@@ -148,7 +148,7 @@ def _check_words_among_numbers(sheet: Sheet, column: str) -> None:
         )
 
 
-def _text_or_category(sheet: Sheet, column: str) -> Literal["category", "text"]:
+def _text_or_category(sheet: TableData, column: str) -> Literal["category", "text"]:
     """Few values that return are categories, all else is text."""
     values = sheet.values(column)
     num_known, num_values = len(values) - values.null_count, pc.count_distinct(values).as_py()

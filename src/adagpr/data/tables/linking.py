@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from adagpr.data.tables.cells import as_whole, counted, is_number_text, quoted
 from adagpr.data.tables.recipe import numbers_of
-from adagpr.data.tables.sheet import Sheet
+from adagpr.data.tables.sheet import TableData
 from adagpr.errors import InputError
 from adagpr.graph import edges_to_csr
 
@@ -43,7 +43,7 @@ class EdgeColumns:
     weight: str | None
 
 
-def edge_columns(edges: Sheet, source: str | None, target: str | None, weight: str | None) -> EdgeColumns:
+def edge_columns(edges: TableData, source: str | None, target: str | None, weight: str | None) -> EdgeColumns:
     """The columns that were named, and for those that were not the ones of usual names, else the first two.
 
     An empty name of the weights means that there are none.
@@ -77,7 +77,7 @@ def edge_columns(edges: Sheet, source: str | None, target: str | None, weight: s
     return EdgeColumns(source, target, weight)
 
 
-def id_column(nodes: Sheet, edges: Sheet, ends: EdgeColumns, given: str | None, taken: Sequence[str]) -> str:
+def id_column(nodes: TableData, edges: TableData, ends: EdgeColumns, given: str | None, taken: Sequence[str]) -> str:
     """The column of the node ids: the one named, of a usual name, or the first whose values the edges use.
 
     Args:
@@ -103,7 +103,7 @@ def id_column(nodes: Sheet, edges: Sheet, ends: EdgeColumns, given: str | None, 
     )
 
 
-def _usual_names(sheet: Sheet) -> dict[str, str]:
+def _usual_names(sheet: TableData) -> dict[str, str]:
     """Columns by their name in lower case, with underscores for all else than letters and digits."""
     names: dict[str, str] = {}
     for column in sheet.names:
@@ -112,7 +112,7 @@ def _usual_names(sheet: Sheet) -> dict[str, str]:
     return names
 
 
-def _names_nodes(nodes: Sheet, column: str, edges: Sheet, end: str) -> bool:
+def _names_nodes(nodes: TableData, column: str, edges: TableData, end: str) -> bool:
     """Whether a column's values differ from each other and at least half of the edges' ends are among them."""
     if nodes.kind(column) in ("missing", "other", "boolean") or nodes.missing(column).any():
         return False
@@ -123,7 +123,7 @@ def _names_nodes(nodes: Sheet, column: str, edges: Sheet, end: str) -> bool:
     return bool(2 * (found >= 0).sum() >= len(found))
 
 
-def ids_of(sheet: Sheet, column: str) -> Any:
+def ids_of(sheet: TableData, column: str) -> Any:
     """A column of ids as int64 where all are whole numbers, else as texts; a missing id is an error."""
     if sheet.kind(column) == "other":
         raise InputError(f"{sheet.where(column)}: values of the type {sheet.values(column).type} cannot be ids.")
@@ -136,7 +136,7 @@ def ids_of(sheet: Sheet, column: str) -> Any:
     return sheet.texts(column) if whole is None else whole
 
 
-def ordered_ids(nodes: Sheet, column: str) -> tuple[Any, np.ndarray]:
+def ordered_ids(nodes: TableData, column: str) -> tuple[Any, np.ndarray]:
     """The ids of the nodes in order, and the position that each had; an id that occurs twice is an error."""
     ids = ids_of(nodes, column)
     order = pc.array_sort_indices(ids).to_numpy().astype(np.int64)
@@ -147,7 +147,7 @@ def ordered_ids(nodes: Sheet, column: str) -> tuple[Any, np.ndarray]:
     return ordered, order
 
 
-def _repeated(nodes: Sheet, column: str, encoded: Any, order: np.ndarray) -> InputError:
+def _repeated(nodes: TableData, column: str, encoded: Any, order: np.ndarray) -> InputError:
     codes = encoded.indices.to_numpy()
     counts = np.bincount(codes)
     repeated = np.flatnonzero(counts > 1)
@@ -167,8 +167,8 @@ def _positions(ids: Any, values: Any) -> np.ndarray:
         values = _whole_texts(values)
     elif ids.type != values.type:
         whole = _whole_texts(ids)
-        is_plain = whole.null_count == 0 and pc.count_distinct(whole).as_py() == len(whole)
-        ids, values = (whole, values) if is_plain else (ids, values.cast(pa.large_string()))
+        supports_fused_stack = whole.null_count == 0 and pc.count_distinct(whole).as_py() == len(whole)
+        ids, values = (whole, values) if supports_fused_stack else (ids, values.cast(pa.large_string()))
     found = pc.index_in(values, value_set=ids)
     known = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
     return np.where(known, pc.fill_null(found, -1).to_numpy(zero_copy_only=False), -1).astype(np.int64)
@@ -181,7 +181,9 @@ def _whole_texts(texts: Any) -> Any:
     return kept.cast(pa.int64())
 
 
-def adjacency(ids: Any, edges: Sheet, ends: EdgeColumns, directed: bool, ids_at: str) -> tuple[sp.csr_array, list[str]]:
+def adjacency(
+    ids: Any, edges: TableData, ends: EdgeColumns, directed: bool, ids_at: str
+) -> tuple[sp.csr_array, list[str]]:
     """The matrix of an edge table, and sentences on what was odd in it.
 
     Args:
@@ -218,7 +220,7 @@ def adjacency(ids: Any, edges: Sheet, ends: EdgeColumns, directed: bool, ids_at:
     return adj, said
 
 
-def _check_known(edges: Sheet, ends: EdgeColumns, places: list[np.ndarray], ids_at: str) -> None:
+def _check_known(edges: TableData, ends: EdgeColumns, places: list[np.ndarray], ids_at: str) -> None:
     is_unknown = (places[0] < 0) | (places[1] < 0)
     rows = np.flatnonzero(is_unknown)
     if len(rows) == 0:
@@ -232,7 +234,7 @@ def _check_known(edges: Sheet, ends: EdgeColumns, places: list[np.ndarray], ids_
     raise InputError(f"{edges.name}: {what} not in {ids_at}: {first}{', '.join(shown)}.")
 
 
-def _weights(edges: Sheet, column: str) -> np.ndarray:
+def _weights(edges: TableData, column: str) -> np.ndarray:
     """Checked weights."""
     kind = edges.kind(column)
     if kind not in ("whole", "real", "missing"):

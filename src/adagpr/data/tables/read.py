@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from adagpr.data.tables.fitting import Features
     from adagpr.data.tables.recipe import Recipe
-    from adagpr.data.tables.sheet import Sheet
+    from adagpr.data.tables.sheet import TableData
     from adagpr.graph import Graph, Split
 
 __all__ = ["Tables", "from_tables", "read_tables"]
@@ -210,7 +210,7 @@ def _origin(nodes: Any, edges: Any, label: str | None, given: dict[str, Any]) ->
 
 
 def _targets(
-    sheet: Sheet,
+    sheet: TableData,
     label: str | None,
     part: str | None,
     seed: int,
@@ -239,7 +239,7 @@ def _targets(
 
 
 def _features(
-    sheet: Sheet,
+    sheet: TableData,
     taken: list[str],
     features: Sequence[str] | None,
     as_is: bool,

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from adagpr.arguments import Finite, Positive, check
 from adagpr.data.tables.cells import is_number_text, quoted
-from adagpr.data.tables.sheet import Sheet, read_sheet
+from adagpr.data.tables.sheet import TableData, read_sheet
 from adagpr.data.tables.words import Tokens, tfidf, tokenise
 from adagpr.errors import InputError
 from adagpr.graph import compact_features
@@ -74,7 +74,7 @@ class NumberColumn(_Strict):
         """Names of the features made of the column."""
         return [self.name, f"{self.name} is missing"] if self.has_missing else [self.name]
 
-    def block(self, sheet: Sheet) -> np.ndarray:
+    def block(self, sheet: TableData) -> np.ndarray:
         """The features of a table's rows."""
         numbers = numbers_of(sheet, self.name)
         missing = np.isnan(numbers)
@@ -112,7 +112,7 @@ class CategoryColumn(_Strict):
         names += [f"{self.name} = other"] if self.rare else []
         return names + ([f"{self.name} is missing"] if self.has_missing else [])
 
-    def block(self, sheet: Sheet) -> tuple[sp.csr_array, np.ndarray]:
+    def block(self, sheet: TableData) -> tuple[sp.csr_array, np.ndarray]:
         """The features of a table's rows, and which rows have a value that was never seen."""
         texts = sheet.texts(self.name)
         known = pa.array([*self.categories, *self.rare], pa.large_string())
@@ -219,7 +219,7 @@ class Recipe(_Strict):
         return join_blocks(blocks), num_unseen
 
 
-def numbers_of(sheet: Sheet, column: str) -> np.ndarray:
+def numbers_of(sheet: TableData, column: str) -> np.ndarray:
     """A column of numbers, dates or truth values as float64, NaN where it is missing; infinity is an error."""
     values = sheet.values(column)
     kind = values.type
@@ -245,7 +245,7 @@ def join_blocks(blocks: Sequence[np.ndarray | sp.csr_array]) -> Tensor | sp.csr_
     return compact_features(sp.hstack([sp.csr_array(block) for block in blocks], format="csr"))
 
 
-def _check_column(column: NumberColumn | CategoryColumn | TextColumn, sheet: Sheet) -> None:
+def _check_column(column: NumberColumn | CategoryColumn | TextColumn, sheet: TableData) -> None:
     """Raises an `InputError` unless a column is there and holds what it held in training."""
     name = column.name
     if name not in sheet.columns:

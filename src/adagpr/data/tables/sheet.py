@@ -1,7 +1,7 @@
 """A user's table, whatever it comes in: a text file, Parquet, Feather, Arrow, a data frame or a dictionary.
 
-All become a `Sheet`: columns by name, and for each row the number that it has in its source, so that an error can name
-it. Rows are counted from 1, in a text file from the first below the header.
+All become a `TableData`: columns by name, and for each row the number that it has in its source, so that an error can
+name it. Rows are counted from 1, in a text file from the first below the header.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from adagpr.data.tables.cells import Kind, as_texts, kind_of, plain, typed, with
 from adagpr.data.tables.delimited import read_delimited
 from adagpr.errors import InputError, unknown_name
 
-__all__ = ["Sheet", "read_sheet"]
+__all__ = ["TableData", "read_sheet"]
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 _PARQUET = (".parquet", ".pq")
@@ -33,7 +33,7 @@ _NAMELESS = ("", "__index_level_0__")
 
 
 @dataclass(frozen=True, eq=False)
-class Sheet:
+class TableData:
     """A table whose columns get their type when they are first looked at.
 
     Attributes:
@@ -99,14 +99,14 @@ class Sheet:
         positions = np.flatnonzero(is_odd)
         return int(positions[np.argmin(self.rows[positions])])
 
-    def take(self, order: np.ndarray) -> Sheet:
+    def take(self, order: np.ndarray) -> TableData:
         """The same table with its rows in another order."""
         if np.array_equal(order, np.arange(len(self))):
             return self
         index = pa.array(order)
         columns = {name: values.take(index) for name, values in self.columns.items()}
         known = {name: values.take(index) for name, values in self._typed.items()}
-        return Sheet(self.name, columns, self.rows[order], self.is_text, self.nameless, self.categorical, known)
+        return TableData(self.name, columns, self.rows[order], self.is_text, self.nameless, self.categorical, known)
 
     def _cleaned(self, column: str) -> Any:
         return without_missing_words(self.columns[column])
@@ -135,7 +135,7 @@ def _first_failing(values: Any) -> int | None:
     return low if high > low else None
 
 
-def read_sheet(source: Any, what: str, may_be_empty: bool = False) -> Sheet:
+def read_sheet(source: Any, what: str, may_be_empty: bool = False) -> TableData:
     """Reads a table.
 
     Args:
@@ -154,7 +154,7 @@ def read_sheet(source: Any, what: str, may_be_empty: bool = False) -> Sheet:
         >>> sheet.names, sheet.kind("topic"), len(sheet)
         (['id', 'topic'], 'text', 2)
     """
-    if isinstance(source, Sheet):
+    if isinstance(source, TableData):
         return source
     is_file = isinstance(source, (str, os.PathLike))
     name = os.fspath(source) if is_file else what
@@ -174,7 +174,7 @@ def read_sheet(source: Any, what: str, may_be_empty: bool = False) -> Sheet:
     return _sheet(str(name), columns, is_text, may_be_empty)
 
 
-def _sheet(name: str, columns: Sequence[tuple[str, Any]], is_text: bool, may_be_empty: bool) -> Sheet:
+def _sheet(name: str, columns: Sequence[tuple[str, Any]], is_text: bool, may_be_empty: bool) -> TableData:
     """Checks names and lengths."""
     named: dict[str, Any] = {}
     nameless = set()
@@ -195,7 +195,7 @@ def _sheet(name: str, columns: Sequence[tuple[str, Any]], is_text: bool, may_be_
     if num_rows == 0 and not may_be_empty:
         raise InputError(f"{name}: there are columns but no rows.")
     categorical = frozenset(column for column, values in named.items() if pa.types.is_dictionary(values.type))
-    return Sheet(name, named, np.arange(1, num_rows + 1), is_text, frozenset(nameless), categorical)
+    return TableData(name, named, np.arange(1, num_rows + 1), is_text, frozenset(nameless), categorical)
 
 
 def _read_file(path: Path, name: str, may_be_empty: bool) -> tuple[list[tuple[str, Any]], bool]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from adagpr.data.splits import mask_split, random_split
 from adagpr.data.tables.cells import as_texts, as_whole, counted, quoted
-from adagpr.data.tables.sheet import Sheet
+from adagpr.data.tables.sheet import TableData
 from adagpr.errors import InputError
 from adagpr.graph import PARTS, Split
 
@@ -36,7 +36,7 @@ _PART_OF = {
 _NUM_SHOWN = 5
 
 
-def classes(nodes: Sheet, column: str) -> tuple[Tensor, tuple[str, ...]]:
+def classes(nodes: TableData, column: str) -> tuple[Tensor, tuple[str, ...]]:
     """The class of each node, -1 where the label is missing, and the names of the classes.
 
     Names are in the order of size for numbers, of the alphabet for texts.
@@ -79,7 +79,7 @@ def classes(nodes: Sheet, column: str) -> tuple[Tensor, tuple[str, ...]]:
     return torch.from_numpy(y), tuple(as_texts(distinct).to_pylist())
 
 
-def named_classes(nodes: Sheet, column: str, names: Sequence[str]) -> Tensor:
+def named_classes(nodes: TableData, column: str, names: Sequence[str]) -> Tensor:
     """The class of each node among classes that are known already; another label is an error that names the row."""
     nodes.require(column)
     texts = as_texts(nodes.values(column)) if nodes.kind(column) != "text" else nodes.texts(column)
@@ -94,7 +94,7 @@ def named_classes(nodes: Sheet, column: str, names: Sequence[str]) -> Tensor:
     return torch.from_numpy(y)
 
 
-def _continuous(nodes: Sheet, column: str) -> InputError:
+def _continuous(nodes: TableData, column: str) -> InputError:
     numbers = pc.fill_null(nodes.values(column), 0).to_numpy(zero_copy_only=False).astype(np.float64)
     odd = ~np.isfinite(numbers) | (numbers != np.floor(numbers)) | (np.abs(numbers) > 2.0**53)
     position = nodes.first(odd) if odd.any() else 0
@@ -143,7 +143,7 @@ def stratified_split(y: Tensor, seed: int = 0, fractions: Sequence[float] = (0.6
     return replace(split, train=train, name=f"stratified/{seed}")
 
 
-def split_column_of(nodes: Sheet, given: str | None) -> str | None:
+def split_column_of(nodes: TableData, given: str | None) -> str | None:
     """The column that says which part a node is in: the one named, or one called split with nothing but parts in it."""
     if given is not None:
         nodes.require(given)
@@ -156,7 +156,7 @@ def split_column_of(nodes: Sheet, given: str | None) -> str | None:
     return None
 
 
-def given_split(nodes: Sheet, column: str, y: Tensor) -> tuple[Split, list[str]]:
+def given_split(nodes: TableData, column: str, y: Tensor) -> tuple[Split, list[str]]:
     """The split of a column with train, val and test in it, and sentences on what was left out.
 
     A node with no value is in no part, nor is one without a label.
