@@ -16,7 +16,7 @@ from rich.console import Console
 from adagpr.cli.train_view import show
 from adagpr.data import load
 from adagpr.files import write_atomically, write_text
-from adagpr.report import write_report
+from adagpr.reporting import write_report
 from adagpr.training.several import fit_all, without_graph
 
 HERE = Path(__file__).parent.parent

@@ -18,7 +18,7 @@ from paper_rows import paper_row
 
 from adagpr import bounds, explain, fit
 from adagpr.files import read_json, write_json, write_text
-from adagpr.report import write_figures
+from adagpr.reporting import write_figures
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "results" / "reading.json"

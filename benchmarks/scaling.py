@@ -5,7 +5,7 @@ python benchmarks/scaling.py --again      # measures all anew
 python benchmarks/scaling.py --table      # prints the page
 
 Epochs of R-MAT graphs are timed on one thread, each size in a process of its own; Cora is trained by two ranks. The
-words of the page are in ``benchmarks/scaling.md``, the counts in `adagpr.partition.cost`.
+words of the page are in ``benchmarks/scaling.md``, the counts in `adagpr.partitioning.cost`.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from scipy.optimize import nnls
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from adagpr.bench.products import DENSE_KERNELS, SPARSE_KERNELS
-from adagpr.bench.rmat import rmat
+from adagpr.benchmarking.products import DENSE_KERNELS, SPARSE_KERNELS
+from adagpr.benchmarking.rmat import rmat
 from adagpr.data import load
 from adagpr.data.splits import random_split
 from adagpr.files import read_json, write_json, write_text
 from adagpr.graph import Graph
 from adagpr.nn import build
 from adagpr.ops import native, reused
-from adagpr.partition import cost
-from adagpr.partition.assign import IMBALANCE
-from adagpr.partition.cost import Shape, Speeds
-from adagpr.partition.cut import metis_memory, partition_graph
-from adagpr.partition.process_group import PATIENCE
+from adagpr.partitioning import cost
+from adagpr.partitioning.assign import IMBALANCE
+from adagpr.partitioning.cost import Shape, Speeds
+from adagpr.partitioning.cut import metis_memory, partition_graph
+from adagpr.partitioning.process_group import PATIENCE
 from adagpr.system import describe_machine, forget_peak_memory, peak_memory_mb
 from adagpr.training import TrainingConfig
 from adagpr.training.fitting import CHECKPOINT_SECONDS, Session, inputs_of, session, threads

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from adagpr.bench import cases, exponent, loglog_svg, time_to_accuracy
-from adagpr.bench.cases import OURS, Case
-from adagpr.bench.measure import LEAST_RUNS
+from adagpr.benchmarking import cases, exponent, loglog_svg, time_to_accuracy
+from adagpr.benchmarking.cases import OURS, Case
+from adagpr.benchmarking.measure import LEAST_RUNS
 from adagpr.files import read_json, write_text
 
 ROOT = Path(__file__).parent.parent
@@ -90,7 +90,7 @@ def load(folder: Path) -> Records:
 
 
 def recorded(records: Records, name: str) -> list[dict[str, Any]]:
-    """The records of a set; one of a case that has changed since counts as missing, as in `adagpr.bench.run_set`."""
+    """The records of a set; a case that has changed since counts as missing, as in `adagpr.benchmarking.run_set`."""
     found = [(case, records.get(case.name)) for case in cases(name)]
     return [record for case, record in found if record is not None and Case.from_plain(record["case"]) == case]
 

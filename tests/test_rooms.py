@@ -13,12 +13,13 @@ PACKAGE = Path(__file__).parents[1] / "src" / "adagpr"
 
 ROWS = [
     ["errors"],
-    ["arguments", "graph", "files", "seeding", "statistics", "metrics", "system", "web"],
+    ["arguments", "graph", "files", "seeding", "statistics", "metrics", "system", "charts", "web"],
     ["ops", "interop", "task"],
-    ["nn", "data", "partition"],
+    ["nn", "data", "partitioning"],
     ["training"],
     ["experiments", "insight", "estimator"],
-    ["tuning", "report", "export", "bench"],
+    ["reporting", "exporting"],
+    ["tuning", "benchmarking"],
     ["cli"],
 ]
 ROW_OF = {room: number for number, row in enumerate(ROWS) for room in row}

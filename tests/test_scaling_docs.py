@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from adagpr.partition import cost
-from adagpr.partition.cost import Shape, Speeds
+from adagpr.partitioning import cost
+from adagpr.partitioning.cost import Shape, Speeds
 
 ROOT = Path(__file__).parents[1]
 MACHINE = {"processor": "abacus", "num_cores": 2, "platform": "none", "python": "3", "torch": "2", "adagpr": "0"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from adagpr.bench import SETS, Case
+from adagpr.benchmarking import SETS, Case
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

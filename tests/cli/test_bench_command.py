@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from adagpr.bench import SETS, Case
-from adagpr.bench.profile import PARTS
+from adagpr.benchmarking import SETS, Case
+from adagpr.benchmarking.profile import PARTS
 from adagpr.cli.main import app
 
 

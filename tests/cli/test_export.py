@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from adagpr.data import load
-from adagpr.export import load_exported
+from adagpr.exporting import load_exported
 from adagpr.ops import features
 from adagpr.training import load_run
 from tests.cli.command import adagpr
@@ -48,7 +48,7 @@ def test_a_person_reads_what_is_left_and_what_that_saves(runs: Path, tmp_path: P
 def test_a_network_that_reads_the_graph_says_how_its_operator_is_made(runs: Path, tmp_path: Path) -> None:
     printed = adagpr("export", str(runs / "adagpr"), "--format", "onnx", "-o", str(tmp_path / "one.onnx"))
     assert "edge_target [num_edges] int64" in printed
-    assert "The operator is that of direction 'directed' with self loops; adagpr.export.edge_inputs gives" in printed
+    assert "The operator is that of direction 'directed' with self loops; adagpr.exporting.edge_inputs gives" in printed
 
 
 @pytest.mark.parametrize("format_", ["safetensors", "onnx", "torch"])

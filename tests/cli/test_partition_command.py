@@ -15,7 +15,7 @@ import pytest
 from adagpr.cli.partition import _bytes
 from adagpr.data import load
 from adagpr.errors import InputError
-from adagpr.partition.parts import open_parts
+from adagpr.partitioning.parts import open_parts
 
 Ended = tuple[int, str, str]
 TABLES = ["partition", "--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "topic"]

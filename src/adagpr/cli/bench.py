@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from adagpr.bench import Case
-    from adagpr.bench.profile import Profile
+    from adagpr.benchmarking import Case
+    from adagpr.benchmarking.profile import Profile
 
 __all__ = ["bench"]
 
@@ -36,7 +36,7 @@ def bench(
 
     For example: adagpr bench headline, adagpr bench --profile
     """
-    from adagpr.bench import cases
+    from adagpr.benchmarking import cases
 
     chosen = cases(name)
     if profile:
@@ -50,7 +50,7 @@ def bench(
 def _compare(name: str, num_cases: int, out: Path, as_json: bool) -> None:
     from rich.console import Console
 
-    from adagpr.bench import markdown, run_set
+    from adagpr.benchmarking import markdown, run_set
 
     notes = Console(stderr=True)
     done = 0
@@ -68,10 +68,10 @@ def _compare(name: str, num_cases: int, out: Path, as_json: bool) -> None:
 def _profile(case: Case, out: Path) -> Profile:
     import torch
 
-    from adagpr.bench import load_graph
-    from adagpr.bench.cases import build_model
-    from adagpr.bench.flame import flame_svg
-    from adagpr.bench.profile import category, profile_epoch
+    from adagpr.benchmarking import load_graph
+    from adagpr.benchmarking.cases import build_model
+    from adagpr.benchmarking.flame import flame_svg
+    from adagpr.benchmarking.profile import category, profile_epoch
     from adagpr.files import make_folder, write_json, write_text
     from adagpr.ops import reused
     from adagpr.system import keep_freed_memory
@@ -95,7 +95,7 @@ def _show(case: Case, found: Profile, figure: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from adagpr.bench.profile import table
+    from adagpr.benchmarking.profile import table
 
     # The table is for people; standard output belongs to --json.
     console = Console(stderr=not sys.stdout.isatty(), highlight=False)

@@ -13,7 +13,7 @@ from adagpr.cli.options import DataRoot, MovedFile
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from adagpr.export import ExportFormat, ExportReport
+    from adagpr.exporting import ExportFormat, ExportReport
 
 __all__ = ["export"]
 
@@ -34,7 +34,7 @@ def export(
 
     For example: adagpr export runs/texas-adagpr-0123 --format onnx -o texas.onnx
     """
-    from adagpr.export import export_run
+    from adagpr.exporting import export_run
 
     report = export_run(run, cast("ExportFormat", format), out, dataset=dataset, data_root=data_root)
     if as_json:
@@ -102,7 +102,7 @@ def _sentences(report: ExportReport) -> list[str]:
     sentences.append(f"It takes {taken}.")
     if report.needs_graph:
         loops = "with" if report.self_loops else "without"
-        edges = "" if report.format == "safetensors" else "; adagpr.export.edge_inputs gives its edges"
+        edges = "" if report.format == "safetensors" else "; adagpr.exporting.edge_inputs gives its edges"
         sentences.append(f"The operator is that of direction '{report.direction}' {loops} self loops{edges}.")
     else:
         sentences.append("No layer uses the graph, so it runs without one.")

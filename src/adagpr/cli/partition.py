@@ -18,8 +18,8 @@ from adagpr.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
     from adagpr.graph import Graph, Split
-    from adagpr.partition.cut import OnProgress
-    from adagpr.partition.parts import Method, Parts
+    from adagpr.partitioning.cut import OnProgress
+    from adagpr.partitioning.parts import Method, Parts
 
 __all__ = ["partition"]
 
@@ -72,7 +72,7 @@ def partition(
         else:
             graph, chosen = _load(dataset or "tables", split, seed, data_root, tables)
             how = _method(method, out, lambda: _graph_memory(graph), budget)
-            from adagpr.partition.cut import partition_graph
+            from adagpr.partitioning.cut import partition_graph
 
             made = partition_graph(graph, chosen, parts, out, how, on_progress)
     if as_json:
@@ -96,7 +96,7 @@ def _bytes(size: str | None) -> float:
 
 def _method(asked: str, out: Path, needed: Callable[[], float], budget: float) -> Method:
     """The method that was asked for, that of what is there already, or the best one that the memory is enough for."""
-    from adagpr.partition.cut import method_of
+    from adagpr.partitioning.cut import method_of
 
     if asked != "auto":
         return "metis" if asked == "metis" else "greedy"
@@ -104,15 +104,15 @@ def _method(asked: str, out: Path, needed: Callable[[], float], budget: float) -
 
 
 def _graph_memory(graph: Graph) -> float:
-    from adagpr.partition.cut import metis_memory
+    from adagpr.partitioning.cut import metis_memory
 
     return metis_memory(graph.num_edges, 0)
 
 
 def _tables_memory(tables: dict[str, Any]) -> float:
     """What METIS takes on two tables, which are read whole for it."""
-    from adagpr.partition.cut import metis_memory
-    from adagpr.partition.stream import Table
+    from adagpr.partitioning.cut import metis_memory
+    from adagpr.partitioning.stream import Table
 
     nodes, edges = Table(Path(tables["nodes"])), Table(Path(tables["edges"]))
     return metis_memory(2 * edges.most_rows(), nodes.most_bytes())
@@ -142,7 +142,7 @@ def _stream(
     from adagpr.data.tables.linking import edge_columns, id_column
     from adagpr.data.tables.sheet import read_sheet
     from adagpr.data.tables.targets import split_column_of
-    from adagpr.partition.stream import Columns, Table, partition_tables
+    from adagpr.partitioning.stream import Columns, Table, partition_tables
 
     given = {key: tables.get(key) for key in ("id", "source", "target", "weight", "split_column")}
     nodes, edges = (read_sheet(Table(Path(tables[key])).head(HEAD), tables[key]) for key in ("nodes", "edges"))

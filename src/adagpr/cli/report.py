@@ -28,7 +28,7 @@ def report(
 
     For example: adagpr report runs/texas-adagpr runs/texas-gcn -o texas.html
     """
-    from adagpr.report import write_report
+    from adagpr.reporting import write_report
 
     file = write_report(runs, out, names=name or None, data_root=data_root)
     size = file.stat().st_size

@@ -162,7 +162,7 @@ def _share(jobs: int | None) -> tuple[tuple[int, int], int | None]:
 
 def _report(folder: Path, has_baseline: bool, graph: Graph, splits: list[Split]) -> None:
     """Writes the page of the runs into their folder; the same command writes it again."""
-    from adagpr.report import write_report
+    from adagpr.reporting import write_report
 
     folders = [folder, folder / "without-graph"] if has_baseline else [folder]
     names = ["with the graph", "without the graph"] if has_baseline else None

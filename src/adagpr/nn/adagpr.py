@@ -59,7 +59,7 @@ class AdaGPR(Model):
         pair_norm: Scale of PairNorm after every layer; none for no PairNorm.
 
     Attributes:
-        recompute: Whether training keeps half as many matrices and computes the others again, with `supports_fused_stack`.
+        recompute: Whether training keeps half as many matrices and recomputes the rest (see `supports_fused_stack`).
         saved_dtype: In which precision training keeps them, by default their own; likewise.
 
     Example:

@@ -22,10 +22,10 @@ from adagpr.metrics import accuracy
 from adagpr.nn import AdaGPR, Model
 from adagpr.ops import features
 from adagpr.ops.scratch import matrix, on_disk
-from adagpr.partition.disk import StoredOperator
-from adagpr.partition.join import induced
-from adagpr.partition.operators import operator_of
-from adagpr.partition.parts import Parts, positions
+from adagpr.partitioning.disk import StoredOperator
+from adagpr.partitioning.join import induced
+from adagpr.partitioning.operators import operator_of
+from adagpr.partitioning.parts import Parts, positions
 from adagpr.training.config import TrainingConfig
 from adagpr.training.loop import Measured, State, TrainingData, train_step
 

@@ -22,10 +22,10 @@ from adagpr.errors import InputError, memory_errors
 from adagpr.files import folder_lock, make_folder, read_json, write_toml
 from adagpr.nn import AdaGPR
 from adagpr.ops import reused
-from adagpr.partition.disk import stored_operator
-from adagpr.partition.exchange import share_of_rank
-from adagpr.partition.parts import Parts, open_parts, positions
-from adagpr.partition.process_group import Group, group_from_environment
+from adagpr.partitioning.disk import stored_operator
+from adagpr.partitioning.exchange import share_of_rank
+from adagpr.partitioning.parts import Parts, open_parts, positions
+from adagpr.partitioning.process_group import Group, group_from_environment
 from adagpr.system import forget_peak_memory, keep_freed_memory, num_cores
 from adagpr.training.batches import Batches
 from adagpr.training.checkpoint import load_bytes, save_tensors

@@ -15,8 +15,8 @@ from torch import Tensor
 from adagpr.files import make_folder, write_atomically, write_json
 from adagpr.graph import PARTS
 from adagpr.metrics import temperature
-from adagpr.partition.parts import Part, Parts, part_name, positions
-from adagpr.partition.process_group import Group
+from adagpr.partitioning.parts import Part, Parts, part_name, positions
+from adagpr.partitioning.process_group import Group
 from adagpr.system import describe_machine
 from adagpr.training.batches import Batches
 from adagpr.training.checkpoint import save_tensors

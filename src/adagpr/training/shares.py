@@ -1,7 +1,7 @@
 """Exact training by several processes, each with its own rows of the graph.
 
 Every process holds the whole model and its share of the nodes. Products exchange rows at the borders (see
-`adagpr.partition.exchange`), gradients and counts are added up over the processes, and all take the same step: up to
+`adagpr.partitioning.exchange`), gradients and counts are added up over the processes, and all take the same step: up to
 the order of sums the result is that of one process with the whole graph. Dropout draws from a stream of its own in each
 process and epoch, so that nothing of it has to be kept.
 """
@@ -17,10 +17,10 @@ from torch import Tensor
 
 from adagpr.nn import Model
 from adagpr.ops import Features, features
-from adagpr.partition.exchange import Border, ExchangedOperator, bounds_of_ranks, exchanged_operator, share_of_rank
-from adagpr.partition.join import join
-from adagpr.partition.parts import Parts
-from adagpr.partition.process_group import Group
+from adagpr.partitioning.exchange import Border, ExchangedOperator, bounds_of_ranks, exchanged_operator, share_of_rank
+from adagpr.partitioning.join import join
+from adagpr.partitioning.parts import Parts
+from adagpr.partitioning.process_group import Group
 from adagpr.training.config import TrainingConfig
 from adagpr.training.loop import Measured, State, balanced_weights
 

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from adagpr.graph import PARTS
 from adagpr.metrics import class_counts, macro_f1_of_counts
-from adagpr.partition.parts import positions
-from adagpr.partition.process_group import Group
+from adagpr.partitioning.parts import positions
+from adagpr.partitioning.process_group import Group
 
 __all__ = ["ScoreSum"]
 
@@ -28,7 +28,7 @@ class ScoreSum:
         Args:
             logits: One row a node.
             y: Their classes.
-            role: What each is for; see `adagpr.partition.parts`.
+            role: What each is for; see `adagpr.partitioning.parts`.
         """
         for number, part in enumerate(PARTS):
             index = positions(role, part)

@@ -1,0 +1,187 @@
+"""What is measured: the cases of the benchmark as data, in named sets.
+
+The network has the paper's settings for Cora. Its coefficients start equal where they are learned, and the learning
+rate is tiny, so that all hops stay in use: skipping hops, which only ours does, saves nothing. The set ``hops`` shows
+what it saves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+
+from adagpr.benchmarking.rmat import rmat
+from adagpr.data import csbm, load
+from adagpr.data.splits import random_split
+from adagpr.errors import InputError, unknown_name
+from adagpr.graph import Graph, Split
+from adagpr.nn import AdaGPR
+from adagpr.training import TrainingConfig, resolve
+from adagpr.training.fitting import set_memory
+
+__all__ = ["OURS", "SETS", "Case", "build_model", "cases", "load_graph"]
+
+OURS = "ours"
+
+ALL_WAYS = ("dense-powers", "gather-scatter", "pyg-csr", "pyg-edge-index", OURS)
+NUM_FEATURES, NUM_CLASSES = 64, 8
+SETTINGS = {"alpha": 0.1, "theta": 0.3, "dropout": 0.6, "lr": 1e-6, "weight_decay": 5e-4}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One network on one graph, and the ways of computing it that are compared.
+
+    Attributes:
+        name: Name of the case, and of its record's file.
+        graph: ``cora``, ``pubmed`` or another name of the catalogue; ``rmat:100000`` or ``csbm:10000`` with the nodes.
+        num_layers: Layers of the network.
+        hidden_channels: Its width.
+        num_coeffs: Hops of each layer, hop 0 included.
+        ways: ``ours`` and names of `adagpr.benchmarking.rivals.RIVALS`.
+        threads: Threads at the most; each way takes as many of them as suit it.
+        fixed_coeffs: Coefficients that all layers are given, none where they are learned.
+        average_degree: Neighbours of a node, where the graph is drawn.
+        is_timed: Whether an epoch is timed.
+        measures_memory: Whether the memory of a training step is measured.
+        rounds: Rounds of timing at the most.
+        budget: Seconds of timing after which no further round begins.
+        recompute: Whether ours computes a part of its layers again in the backward pass.
+        activations: In which precision ours keeps its layers for the backward pass.
+    """
+
+    name: str
+    graph: str
+    num_layers: int
+    hidden_channels: int
+    num_coeffs: int
+    ways: tuple[str, ...]
+    threads: int = 2
+    fixed_coeffs: tuple[float, ...] | None = None
+    average_degree: float = 10.0
+    is_timed: bool = True
+    measures_memory: bool = False
+    rounds: int = 30
+    budget: float = 60.0
+    recompute: bool = False
+    activations: str = "float32"
+
+    def __post_init__(self) -> None:
+        if OURS not in self.ways:
+            raise InputError(f"Case {self.name}: ways must include '{OURS}', which the others are compared with.")
+
+    def plain(self) -> dict[str, Any]:
+        """The case as it stands in a JSON file."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Case:
+        """The case that `plain` came from; keys that it was written without are at their defaults."""
+        values: dict[str, Any] = {**plain, "ways": tuple(plain["ways"])}
+        if plain["fixed_coeffs"] is not None:
+            values["fixed_coeffs"] = tuple(plain["fixed_coeffs"])
+        return cls(**values)
+
+
+def load_graph(case: Case) -> tuple[Graph, Split]:
+    """The graph of a case and the split that is trained on."""
+    kind, _, size = case.graph.partition(":")
+    if not size:
+        graph, splits = load(kind)
+        return graph, splits[0]
+    if kind not in ("rmat", "csbm") or not size.isdecimal():
+        raise InputError(f"Case {case.name}: graph must be a data set, rmat:NODES or csbm:NODES, got {case.graph!r}.")
+    draw = rmat if kind == "rmat" else csbm
+    graph = draw(int(size), average_degree=case.average_degree, num_features=NUM_FEATURES, num_classes=NUM_CLASSES)
+    return graph, random_split(graph.y)
+
+
+def build_model(case: Case, graph: Graph, split: Split) -> tuple[AdaGPR, TrainingConfig]:
+    """The network of a case and how it is trained, as `adagpr.fit` resolves and seeds them, with equal coefficients."""
+    options: dict[str, Any] = {**SETTINGS, "num_layers": case.num_layers, "num_coeffs": case.num_coeffs}
+    options |= {"hidden_channels": case.hidden_channels, "recompute": case.recompute, "activations": case.activations}
+    if case.fixed_coeffs is not None:
+        options |= {"projection": "fixed", "fixed_coeffs": list(case.fixed_coeffs)}
+    config, plain = resolve(graph, split, "adagpr", options)
+    arguments = {key: value for key, value in plain["model"].items() if key != "name"}
+    model = AdaGPR(graph.num_features, out_channels=graph.num_classes, **arguments)
+    model.seed(config.seed)
+    set_memory(model, config, graph.num_nodes)
+    with torch.no_grad():
+        for scores in model.parameter_groups().get("coeffs", []):
+            scores.zero_()
+    return model, config
+
+
+def cases(name: str) -> tuple[Case, ...]:
+    """The cases of the named set."""
+    if name not in SETS:
+        raise unknown_name("set of cases", name, SETS)
+    return SETS[name]
+
+
+def _headline(num_layers: int, hidden_channels: int) -> Case:
+    ways = ("dgl", *ALL_WAYS)
+    return Case(f"cora-{num_layers}-layers", "cora", num_layers, hidden_channels, 4, ways, measures_memory=True)
+
+
+def _cora(name: str, num_layers: int, hidden_channels: int, num_coeffs: int) -> Case:
+    return Case(name, "cora", num_layers, hidden_channels, num_coeffs, ALL_WAYS, rounds=12, budget=20.0)
+
+
+def _gcnii(num_layers: int) -> Case:
+    ways = ("gcn2conv", "pyg-edge-index", OURS)
+    return Case(f"gcnii-{num_layers}-layers", "cora", num_layers, 64, 2, ways, fixed_coeffs=(0.0, 1.0))
+
+
+def _nodes(kind: str, num_nodes: int) -> Case:
+    """Rivals take part as long as all fit into memory together and an epoch takes less than a minute."""
+    fits = {"dense-powers": 3_000, "gather-scatter": 100_000, "pyg-edge-index": 300_000, "pyg-csr": 300_000}
+    ways = tuple(way for way in ALL_WAYS if num_nodes <= fits.get(way, 1_000_000))
+    return Case(f"nodes-{kind}-{num_nodes}", f"{kind}:{num_nodes}", 4, 64, 4, ways, rounds=12, budget=20.0)
+
+
+def _kept_hops(kept: int, num_coeffs: int = 16) -> Case:
+    coeffs = tuple(1 / kept if k < kept else 0.0 for k in range(num_coeffs))
+    return Case(f"hops-{kept}-of-{num_coeffs}", "rmat:50000", 4, 64, num_coeffs, (OURS,), fixed_coeffs=coeffs)
+
+
+def _memory(num_nodes: int, num_coeffs: int) -> Case:
+    name = f"memory-{num_nodes}-nodes-{num_coeffs}-coeffs"
+    ways = ("pyg-csr", "pyg-edge-index", OURS)
+    return Case(name, f"rmat:{num_nodes}", 4, 64, num_coeffs, ways, is_timed=False, measures_memory=True)
+
+
+def _saving(recompute: bool, activations: str) -> Case:
+    name = f"saving-{activations}{'-recompute' if recompute else ''}"
+    case = Case(name, "rmat:50000", 16, 64, 4, (OURS,), measures_memory=True, rounds=12, budget=20.0)
+    return replace(case, recompute=recompute, activations=activations)
+
+
+NODES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
+
+SETS: dict[str, tuple[Case, ...]] = {
+    "headline": (_headline(8, 32), _headline(64, 64)),
+    "products": tuple(
+        Case(f"products-{graph}-{width}", graph, 8, width, 4, (OURS,))
+        for graph, width in (("cora", 32), ("cora", 64), ("pubmed", 64), ("pubmed", 128))
+    ),
+    "gcnii": tuple(_gcnii(depth) for depth in (8, 64)),
+    "layers": tuple(_cora(f"layers-{depth}", depth, 64, 4) for depth in (2, 4, 8, 16, 32, 64)),
+    "coeffs": tuple(_cora(f"coeffs-{num}", 8, 32, num) for num in (2, 4, 8, 16, 32)),
+    "channels": tuple(_cora(f"channels-{width}", 8, width, 4) for width in (16, 32, 64, 128, 256)),
+    "nodes": tuple(_nodes(kind, num) for num in NODES for kind in ("rmat", "csbm")),
+    # Nodes and edges grow together, ten stored edges a node: 1, 2, 4, 7 and 10 million.
+    "edges": tuple(
+        Case(f"edges-{10 * num}", f"rmat:{num}", 4, 64, 4, (OURS,))
+        for num in (100_000, 200_000, 400_000, 700_000, 1_000_000)
+    ),
+    "hops": tuple(_kept_hops(kept) for kept in (1, 2, 4, 6, 8, 12, 16)),
+    "memory": (*(_memory(50_000, num) for num in (2, 8, 32)), _memory(1_000_000, 4)),
+    "saving": tuple(_saving(again, dtype) for dtype in ("float32", "bfloat16") for again in (False, True)),
+}

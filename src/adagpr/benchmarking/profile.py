@@ -1,0 +1,234 @@
+"""Where an epoch, one training step and one evaluation, spends its time.
+
+An epoch is timed as it is, without instruments. The same epoch is then repeated under torch's profiler, which sees
+Python functions and torch's operations, forward and backward alike. Its events are folded into stacks: functions of
+this package and of the optimiser, then the operation that runs. Each stack belongs to one of `PARTS`; see `category`.
+What the profiler adds to the epoch is deducted, an equal time for each of its events. Overhead is what the other parts
+leave of the epoch as it is: Python, autograd, allocation.
+
+Kernels of our own count as what they do in the main: a mix of hops as its sparse products, ReLU with dropout as
+dropout. Under the profiler layers are computed one by one, which adds time around the kernels, not in them.
+
+The limit is what the matrix products of that epoch need when each runs alone, into memory that is already there: with
+the same products on the same kernels no epoch can be faster.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from statistics import median
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from adagpr.benchmarking.flame import Stack, fold
+from adagpr.benchmarking.products import PRODUCT, Product, Recorder, seconds_of
+from adagpr.errors import AdaGPRError, InputError
+from adagpr.ops import native
+from adagpr.training.loop import State, TrainingData, evaluate, train_step
+
+__all__ = ["PARTS", "Profile", "category", "profile_epoch", "table"]
+
+PARTS = ("sparse products", "dense products", "dropout", "activation", "optimiser", "other operations", "overhead")
+PHASES = ("training", "evaluation")
+
+T = TypeVar("T", str, Stack)
+_Steps = dict[str, Callable[[], Tensor]]
+
+# The functions that call kernels which are products, and the one in which all kernels run.
+_SPARSE = {"adagpr/ops/native.py: mix", "adagpr/ops/native.py: mix_back"}
+_DENSE = {"adagpr/ops/native.py: times", "adagpr/ops/native.py: outer"}
+_KERNEL = "adagpr/ops/native.py: _run"
+_ACTIVATION = re.compile(r"^aten::(relu|threshold|leaky_relu|elu|clamp_min)(_backward)?_?$")
+_DROPOUT = re.compile(r"(?<![a-z])drop|::bernoulli")
+_SHOWN = re.compile(r"^(adagpr/(?!bench/|cli/)|torch/optim/|torch/_tensor.py\(\d+\): backward)|^\w+Backward\d*$")
+
+
+def category(stack: Stack) -> str:
+    """The part that time in ``stack`` belongs to, by the names of files, functions and operations.
+
+    A product or an activation is one wherever it runs. All else inside a file or function whose name begins with
+    ``drop`` is dropout, and inside ``adam.py`` the optimiser, Python included.
+    """
+    last = stack[-1]
+    if last == _KERNEL and not {*_SPARSE, *_DENSE}.isdisjoint(stack):
+        return "dense products" if _SPARSE.isdisjoint(stack) else "sparse products"
+    if last.endswith(("(sparse)", "(dense)")):
+        return "sparse products" if last.endswith("(sparse)") else "dense products"
+    if _ACTIVATION.match(last):
+        return "activation"
+    if any(_DROPOUT.search(entry) for entry in stack):
+        return "dropout"
+    if any(entry.startswith("adagpr/training/adam.py") for entry in stack):
+        return "optimiser"
+    return "other operations" if last.startswith("aten::") else "overhead"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What `profile_epoch` found.
+
+    Attributes:
+        seconds: Time of one epoch without instruments.
+        parts: For each of `PARTS`, seconds in training and in evaluation; all together sum to ``seconds``.
+        products: The distinct matrix products.
+        stacks: Seconds of each stack, in order of appearance; they sum to ``seconds``. The first entry is the phase.
+        num_threads: Threads of torch.
+    """
+
+    seconds: float
+    parts: dict[str, tuple[float, float]]
+    products: list[Product]
+    stacks: dict[Stack, float]
+    num_threads: int
+
+    @property
+    def limit(self) -> tuple[float, float]:
+        """Seconds of all products, each alone, in training and in evaluation."""
+        training = sum(product.training * product.seconds for product in self.products)
+        return training, sum(product.evaluation * product.seconds for product in self.products)
+
+    @property
+    def limit_share(self) -> float:
+        """The limit as a share of the epoch; 1 would be an epoch of nothing but products."""
+        return sum(self.limit) / self.seconds
+
+    def to_plain(self) -> dict[str, Any]:
+        """All but the stacks, ready for JSON."""
+        return {
+            "seconds": self.seconds,
+            "limit_share": self.limit_share,
+            "limit": dict(zip(PHASES, self.limit, strict=True)),
+            "parts": {part: dict(zip(PHASES, seconds, strict=True)) for part, seconds in self.parts.items()},
+            "products": [asdict(product) for product in self.products],
+            "num_threads": self.num_threads,
+        }
+
+
+def table(profile: Profile) -> list[dict[str, Any]]:
+    """Rows for each part, the whole epoch and the limit: milliseconds by phase, and the share of the epoch."""
+    training, evaluation = zip(*profile.parts.values(), strict=True)
+    rows = {**profile.parts, "epoch": (sum(training), sum(evaluation)), "limit (products alone)": profile.limit}
+    return [
+        {"part": part, "training_ms": 1e3 * row[0], "evaluation_ms": 1e3 * row[1], "share": sum(row) / profile.seconds}
+        for part, row in rows.items()
+    ]
+
+
+def profile_epoch(state: State, inputs: TrainingData, rounds: int = 20) -> Profile:
+    """Measures one epoch ``rounds`` times as it is, its products alone, and the epoch under the profiler, in turn.
+
+    Medians over the rounds count. The clock of a shared machine changes from second to second, so all times of a round
+    are first brought to the speed at which its epoch takes the median time.
+
+    ``state`` is trained by one epoch to warm up. Every round then starts from the same point, so that all do the same
+    work, and ``state`` is left there. All runs on a CPU with the threads that torch has at the moment.
+
+    Args:
+        state: A training in progress.
+        inputs: What its model is shown.
+        rounds: How often all is measured, at least 1.
+
+    Raises:
+        InputError: ``rounds`` is below 1.
+    """
+    if rounds < 1:
+        raise InputError(f"profile_epoch: rounds must be at least 1, got {rounds}.")
+    steps: _Steps = {
+        "training": lambda: train_step(state, inputs),
+        "evaluation": lambda: evaluate(state.model, inputs),
+    }
+    for step in steps.values():
+        step()
+    tensors, header = state.tensors()
+    start = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+    def rewind() -> None:
+        state.restore({name: tensor.clone() for name, tensor in start.items()}, header)
+
+    recorder = Recorder()
+    recorder.record(steps)
+    found = list(recorder.found.values())
+    measured: list[dict[str, float]] = []
+    traced: list[dict[Stack, float]] = []
+    for _ in range(rounds):
+        rewind()
+        measured.append({phase: seconds_of(step) for phase, step in steps.items()})
+        for item in found:
+            item.measure()
+        rewind()
+        stacks, counts = _trace(steps, recorder.kinds)
+        traced.append(stacks)
+    rewind()
+    epochs = [sum(item.values()) for item in measured]
+    speeds = [median(epochs) / seconds for seconds in epochs]
+    phases = _medians(measured, speeds)
+    stacks = _corrected(_medians(traced, speeds), counts, phases)
+    parts = {part: (_total(stacks, "training", part), _total(stacks, "evaluation", part)) for part in PARTS}
+    products = [item.product(speeds) for item in found]
+    return Profile(sum(phases.values()), parts, products, stacks, torch.get_num_threads())
+
+
+def _trace(steps: _Steps, kinds: dict[str, list[str]]) -> tuple[dict[Stack, float], dict[Stack, int]]:
+    """Seconds and events of each stack of an epoch under the profiler; ``kinds`` tells sparse products from dense."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler writes to standard error
+    stacks: dict[Stack, float] = {}
+    counts: dict[Stack, int] = {}
+    for phase, step in steps.items():
+        with (
+            torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True) as profiler,
+            native.watched(lambda name, arguments, run: run()),
+        ):
+            step()
+        events, order = profiler.profiler.kineto_results.experimental_event_tree(), iter(kinds[phase])
+        found = fold(events, phase, partial(_entry, kinds=order))
+        if next(order, None) is not None:
+            raise AdaGPRError("profile_epoch: the profiler missed products that ran.")
+        stacks, counts = stacks | found[0], counts | found[1]
+    return stacks, counts
+
+
+def _entry(event: Any, kinds: Iterator[str]) -> str | None:
+    """How an event appears in stacks, if it does; an operation made of products gives way to them."""
+    name: str = event.name
+    if PRODUCT.match(name):
+        return f"{name} ({next(kinds)})"
+    if name.startswith("aten::"):
+        return None if _holds_product(event) else name
+    return re.sub(r"\(\d+\)", "", name) if _SHOWN.match(name) else None
+
+
+def _holds_product(event: Any) -> bool:
+    return any(PRODUCT.match(child.name) or _holds_product(child) for child in event.children)
+
+
+def _medians(rounds: list[dict[T, float]], speeds: list[float]) -> dict[T, float]:
+    keys = dict.fromkeys(key for item in rounds for key in item)
+    pairs = list(zip(rounds, speeds, strict=True))
+    return {key: median(speed * item.get(key, 0.0) for item, speed in pairs) for key in keys}
+
+
+def _total(stacks: dict[Stack, float], phase: str, part: str) -> float:
+    return sum(seconds for stack, seconds in stacks.items() if stack[0] == phase and category(stack) == part)
+
+
+def _corrected(stacks: dict[Stack, float], counts: dict[Stack, int], phases: dict[str, float]) -> dict[Stack, float]:
+    """Takes out what the profiler added, an equal time an event; overhead then fills what each phase really took."""
+    result: dict[Stack, float] = {}
+    for phase, seconds in phases.items():
+        own = {stack: value for stack, value in stacks.items() if stack[0] == phase}
+        cost = max(sum(own.values()) - seconds, 0.0) / sum(counts[stack] for stack in own)
+        # Noise may make the cost absurd: half of a stack stays in any case.
+        own = {stack: max(value - cost * counts[stack], value / 2) for stack, value in own.items()}
+        overhead = _total(own, phase, "overhead")
+        work = sum(own.values()) - overhead
+        is_full = overhead == 0 or work > seconds
+        fill = 0.0 if is_full else (seconds - work) / overhead
+        shrink = seconds / work if is_full else 1.0
+        result |= {stack: value * (fill if category(stack) == "overhead" else shrink) for stack, value in own.items()}
+    return result

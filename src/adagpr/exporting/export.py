@@ -1,0 +1,299 @@
+"""From a run to a file: the network is pruned, measured against the trained one, and written in one of three forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from adagpr.errors import InputError, unknown_name
+from adagpr.exporting.network import About, Exported
+from adagpr.exporting.onnx_file import to_onnx
+from adagpr.exporting.prune import Cost, Pruned, cost_as_trained, cost_pruned, prune
+from adagpr.exporting.safetensors_file import to_safetensors
+from adagpr.exporting.torch_file import to_torch
+from adagpr.files import digest, make_folder, write_atomically
+from adagpr.graph import Graph
+from adagpr.insight.source import graph_of
+from adagpr.nn import AdaGPR
+from adagpr.ops import features, operator
+from adagpr.training import Run, load_run
+
+__all__ = ["FORMATS", "ExportFormat", "ExportReport", "Input", "LayerUse", "Measured", "export_run", "pruned_run"]
+
+ExportFormat = Literal["safetensors", "onnx", "torch"]
+
+# The end of the file's name and what makes its content.
+FORMATS: dict[str, tuple[str, Callable[[Exported], bytes]]] = {
+    "safetensors": (".safetensors", to_safetensors),
+    "onnx": (".onnx", to_onnx),
+    "torch": (".pt2", to_torch),
+}
+
+_OF_THE_RUN = ("config.toml", "model.safetensors", "history.parquet", "predictions.parquet", "record.json")
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input of the exported network; of a ``shape`` the named sizes may be any."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class LayerUse:
+    """What is left of one layer.
+
+    Attributes:
+        layer: The layer, counted from 1.
+        kept: Whether it is left; no layer is that lies below one which does not read it.
+        hops: The hops whose coefficient is not 0; none where the layer is not left or does not read the one before.
+        products: Sparse products as trained.
+        products_left: Sparse products that are left.
+    """
+
+    layer: int
+    kept: bool
+    hops: tuple[int, ...]
+    products: int
+    products_left: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Both networks on the run's own graph.
+
+    Attributes:
+        num_nodes: Number of nodes.
+        num_entries: Number of entries of the operator, self loops among them.
+        multiply_adds: Those of one pass as trained.
+        multiply_adds_left: Those of one pass of what is left.
+        max_difference: The largest difference of any logit of any node.
+        max_logit: The largest logit, in size, to see the difference against.
+    """
+
+    num_nodes: int
+    num_entries: int
+    multiply_adds: int
+    multiply_adds_left: int
+    max_difference: float
+    max_logit: float
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What `export_run` wrote, and what that saves.
+
+    Attributes:
+        model: Name of the model.
+        format: ``"safetensors"``, ``"onnx"`` or ``"torch"``.
+        path: The file.
+        num_bytes: Its size.
+        needs_graph: Whether the exported network reads a graph.
+        direction: How the operator that it takes reads edges.
+        self_loops: Whether that operator has the identity added.
+        inputs: What the network takes.
+        layers: What is left of each layer.
+        before: The cost of a pass as trained, every hop counted.
+        after: The cost of a pass of what is left.
+        measured: Both on the run's own graph, where that can be loaded.
+        remarks: Sentences on what was left out.
+    """
+
+    model: str
+    format: str
+    path: str
+    num_bytes: int
+    needs_graph: bool
+    direction: str
+    self_loops: bool
+    inputs: tuple[Input, ...]
+    layers: tuple[LayerUse, ...]
+    before: Cost
+    after: Cost
+    measured: Measured | None
+    remarks: tuple[str, ...]
+
+    def to_plain(self) -> dict[str, Any]:
+        """The report as plain data, ready for JSON."""
+        return asdict(self)
+
+
+def export_run(
+    run: Run | Path | str,
+    format: ExportFormat = "safetensors",  # noqa: A002 - the name of the flag
+    out: Path | str | None = None,
+    *,
+    graph: Graph | None = None,
+    dataset: str | None = None,
+    data_root: Path | str | None = None,
+) -> ExportReport:
+    """Writes what a trained AdaGPR or GCNII still computes into one file, and says how much that saved.
+
+    Hops whose coefficient is 0 and layers that nothing reads are left out; a network in which no layer uses the graph
+    takes features alone. See `adagpr.exporting.prune` for what is joined.
+
+    Args:
+        run: A run, or its folder.
+        format: ``"safetensors"`` for `load_exported`, ``"onnx"`` for onnxruntime and its like, ``"torch"`` for
+            `torch.export.load`.
+        out: The file; by default ``exported`` with the format's ending in the run's folder. A file that is there
+            already is replaced.
+        graph: The run's graph to measure on, where it did not come from `adagpr.load`.
+        dataset: Where the run's file is now, where it has moved.
+        data_root: Folder of the data files; see `adagpr.load`.
+
+    Raises:
+        InputError: The model has no layers with coefficients, or has PairNorm; the format is unknown or needs a package
+            that is not installed; the file cannot be written there; the graph is not that of the run.
+        StorageError: The disk is full or fails; what was there before is unchanged.
+
+    Example:
+        >>> import adagpr, tempfile
+        >>> graph, splits = adagpr.load("csbm", num_nodes=60)
+        >>> run = adagpr.fit(graph, splits[0], num_layers=2, max_epochs=3)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     report = export_run(run, "safetensors", f"{folder}/small.safetensors")
+        >>> [item.name for item in report.inputs]
+        ['x', 'operator']
+    """
+    if format not in FORMATS:
+        raise unknown_name("format", format, FORMATS)
+    run = run if isinstance(run, Run) else load_run(run)
+    ending, content_of = FORMATS[format]
+    path = _path(run, out, ending)
+    exported = pruned_run(run)
+    model = _model(run)
+    measured, remarks = _measure(run, model, exported, graph, dataset, data_root)
+    content = content_of(exported)
+    make_folder(path.parent)
+    write_atomically(path, lambda temporary: _write(temporary, content))
+    return ExportReport(
+        model=model.name,
+        format=format,
+        path=str(path),
+        num_bytes=len(content),
+        needs_graph=exported.needs_graph,
+        direction=exported.about.direction,
+        self_loops=exported.about.self_loops,
+        inputs=_inputs(exported, format),
+        layers=_uses(model, exported.network),
+        before=cost_as_trained(model),
+        after=cost_pruned(exported.network),
+        measured=measured,
+        remarks=remarks,
+    )
+
+
+def pruned_run(run: Run) -> Exported:
+    """What is left of a run's network, as a torch module and without writing anything.
+
+    Example:
+        >>> import adagpr
+        >>> graph, splits = adagpr.load("csbm", num_nodes=60)
+        >>> run = adagpr.fit(graph, splits[0], "gcnii", num_layers=2, max_epochs=3)
+        >>> pruned_run(run)(graph.x, adagpr.operator(graph)).shape
+        torch.Size([60, 2])
+    """
+    model = _model(run)
+    config = run.record["config"]
+    about = About(
+        model=model.name,
+        class_names=tuple(run.record["data"]["class_names"]),
+        direction=config["training"]["direction"],
+        self_loops=config["training"]["self_loops"],
+        coefficients=tuple(tuple(item.tolist()) for item in model.layer_coeffs()),
+        alphas=tuple(float(conv.alpha) for conv in model.layers()),
+        config_sha256=digest(config, length=64),
+        temperature=run.temperature,
+    )
+    return Exported(prune(model), about).eval()
+
+
+def _model(run: Run) -> AdaGPR:
+    """The run's network as it predicts; a copy, so that the run stays as it is."""
+    if not isinstance(run.model, AdaGPR):
+        name = run.record["config"]["model"]["name"]
+        raise InputError(f"The model '{name}' cannot be exported: only adagpr and gcnii can.")
+    return deepcopy(run.model).cpu().eval()
+
+
+def _path(run: Run, out: Path | str | None, ending: str) -> Path:
+    if out is None:
+        if run.folder is None:
+            raise InputError("This run is kept in no folder, so the file to write must be given.")
+        return run.folder / f"exported{ending}"
+    path = Path(out)
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give the name of a file in it.")
+    if run.folder is not None and path.resolve() in {(run.folder / name).resolve() for name in _OF_THE_RUN}:
+        raise InputError(f"{path} belongs to the run itself and is not written over.")
+    return path
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def _measure(
+    run: Run,
+    model: AdaGPR,
+    exported: Exported,
+    graph: Graph | None,
+    dataset: str | None,
+    data_root: Path | str | None,
+) -> tuple[Measured | None, tuple[str, ...]]:
+    """Both networks on the run's graph; where nobody said where that is and it is gone, only a remark."""
+    try:
+        graph = graph_of(run, graph, dataset, data_root)
+    except InputError as error:
+        if graph is not None or dataset is not None or data_root is not None:
+            raise
+        return None, (f"Nothing was measured for want of the run's graph. {error}",)
+    op = operator(graph, exported.about.direction, exported.about.self_loops)
+    x = features(graph.x)
+    with torch.no_grad():
+        logits = model(x, op)
+        difference = (exported(x, op if exported.needs_graph else None) - logits).abs().max()
+    sizes = graph.num_nodes, int(op.matrix.values().numel())
+    measured = Measured(
+        *sizes,
+        multiply_adds=cost_as_trained(model).total(*sizes),
+        multiply_adds_left=cost_pruned(exported.network).total(*sizes),
+        max_difference=float(difference),
+        max_logit=float(logits.abs().max()),
+    )
+    return measured, ()
+
+
+def _inputs(exported: Exported, format_: str) -> tuple[Input, ...]:
+    x = Input("x", "float32", ("num_nodes", exported.network.sizes[0]))
+    if not exported.needs_graph:
+        return (x,)
+    if format_ == "safetensors":
+        return x, Input("operator", "float32", ("num_nodes", "num_nodes"))
+    ends = (Input(name, "int64", ("num_edges",)) for name in ("edge_source", "edge_target"))
+    return x, *ends, Input("edge_weight", "float32", ("num_edges",))
+
+
+def _uses(model: AdaGPR, network: Pruned) -> tuple[LayerUse, ...]:
+    left = {layer.number: layer for layer in network.layers}
+    uses = []
+    for number, (conv, coeffs) in enumerate(zip(model.layers(), model.layer_coeffs(), strict=True), 1):
+        read = coeffs.tolist() if number in left and conv.alpha < 1 else []
+        uses.append(
+            LayerUse(
+                layer=number,
+                kept=number in left,
+                hops=tuple(hop for hop, value in enumerate(read) if value),
+                products=conv.num_coeffs - 1,
+                products_left=left[number].num_products if number in left else 0,
+            )
+        )
+    return tuple(uses)

@@ -1,0 +1,194 @@
+"""Pruned networks as safetensors files: the weights, and a description as JSON in the file's metadata.
+
+The description, under the key ``adagpr``, holds the version of the form, the sizes, whether the network needs a graph
+and how its operator is made, every layer's hops and residual, the class names, and what the run was: its model, its
+trained coefficients and the SHA-256 sum of its configuration. Reading a file runs no code from it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import safetensors.torch
+import torch
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from adagpr.arguments import Positive
+from adagpr.errors import InputError
+from adagpr.exporting.network import About, Exported
+from adagpr.exporting.prune import Pruned, PrunedLayer
+from adagpr.ops import Direction
+
+__all__ = ["VERSION", "description", "load_exported", "to_safetensors"]
+
+VERSION: Final = 1
+
+_KEY = "adagpr"
+
+_Size = Annotated[int, Field(ge=1)]
+
+
+class _LayerPart(BaseModel):
+    """One layer without its weights."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    layer: _Size
+    hops: Annotated[list[FiniteFloat], Field(min_length=1)]
+    residual: FiniteFloat
+    has_weight_0: bool
+
+
+class _Description(BaseModel):
+    """All of a network but its weights."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    version: Literal[1]
+    model: str
+    in_channels: _Size
+    hidden_channels: _Size
+    out_channels: _Size
+    needs_graph: bool
+    direction: Direction
+    self_loops: bool
+    class_names: list[str]
+    layers: list[_LayerPart]
+    coefficients: list[list[FiniteFloat]]
+    alphas: list[FiniteFloat]
+    config_sha256: str
+    temperature: Positive = 1.0
+
+
+def description(exported: Exported) -> str:
+    """The description of a network as JSON."""
+    network, about = exported.network, exported.about
+    in_channels, hidden_channels, out_channels = network.sizes
+    plain = _Description(
+        version=VERSION,
+        model=about.model,
+        in_channels=in_channels,
+        hidden_channels=hidden_channels,
+        out_channels=out_channels,
+        needs_graph=network.needs_graph,
+        direction=about.direction,
+        self_loops=about.self_loops,
+        class_names=list(about.class_names),
+        layers=[
+            _LayerPart(
+                layer=layer.number,
+                hops=list(layer.hops),
+                residual=layer.residual,
+                has_weight_0=layer.weight_0 is not None,
+            )
+            for layer in network.layers
+        ],
+        coefficients=[list(row) for row in about.coefficients],
+        alphas=list(about.alphas),
+        config_sha256=about.config_sha256,
+        temperature=about.temperature,
+    )
+    return json.dumps(plain.model_dump(), allow_nan=False)
+
+
+def to_safetensors(exported: Exported) -> bytes:
+    """The content of the file."""
+    return safetensors.torch.save(exported.network.tensors(), {_KEY: description(exported)})
+
+
+def load_exported(path: Path | str) -> Exported:
+    """Reads a network that ``adagpr export --format safetensors`` wrote.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InputError: There is no such file, it is damaged, or it is another kind of file.
+
+    Example:
+        >>> load_exported("gone.safetensors")
+        Traceback (most recent call last):
+        adagpr.errors.InputError: There is no file gone.safetensors.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"There is no file {path}.")
+    try:
+        with safe_open(path, "pt") as file:
+            text = (file.metadata() or {}).get(_KEY)
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path} is damaged or no safetensors file ({error}).") from error
+    if text is None:
+        raise InputError(f"{path} was not written by adagpr export: its metadata have no key '{_KEY}'.")
+    try:
+        plain = _Description.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the whole"
+        raise InputError(f"{path}: the description of the network is wrong at {place} ({first['msg']}).") from error
+    _check(path, plain, tensors)
+    return Exported(_network(plain, tensors), _about(plain))
+
+
+def _shapes(plain: _Description) -> dict[str, tuple[int, ...]]:
+    """The weights that belong to a description."""
+    width = plain.hidden_channels
+    shapes: dict[str, tuple[int, ...]] = {"weight_in": (plain.in_channels, width), "bias_in": (width,)}
+    for place, layer in enumerate(plain.layers):
+        shapes[f"layers.{place}.weight"] = (width, width)
+        if layer.has_weight_0:
+            shapes[f"layers.{place}.weight_0"] = (width, width)
+    return {**shapes, "weight_out": (width, plain.out_channels), "bias_out": (plain.out_channels,)}
+
+
+def _check(path: Path, plain: _Description, tensors: dict[str, Tensor]) -> None:
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    expected = _shapes(plain)
+    for name in sorted({*found, *expected}):
+        if found.get(name) != expected.get(name):
+            raise InputError(
+                f"{path}: '{name}' should be {_shape(expected.get(name))}, and is {_shape(found.get(name))}."
+            )
+    kinds = {tensor.dtype for tensor in tensors.values()}
+    if len(kinds) > 1 or not kinds <= {torch.float32, torch.float64}:
+        raise InputError(f"{path}: the weights must be all float32 or all float64.")
+    if plain.needs_graph != any(len(layer.hops) > 1 for layer in plain.layers):
+        raise InputError(f"{path}: the description contradicts itself on whether the network needs a graph.")
+    if len(plain.class_names) != plain.out_channels:
+        raise InputError(f"{path}: {len(plain.class_names)} class names for {plain.out_channels} classes.")
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else " x ".join(map(str, shape)) or "one number"
+
+
+def _network(plain: _Description, tensors: dict[str, Tensor]) -> Pruned:
+    layers = [
+        PrunedLayer(
+            layer.layer,
+            tuple(layer.hops),
+            layer.residual,
+            tensors[f"layers.{place}.weight"],
+            tensors.get(f"layers.{place}.weight_0"),
+        )
+        for place, layer in enumerate(plain.layers)
+    ]
+    return Pruned(tensors["weight_in"], tensors["bias_in"], tuple(layers), tensors["weight_out"], tensors["bias_out"])
+
+
+def _about(plain: _Description) -> About:
+    return About(
+        model=plain.model,
+        class_names=tuple(plain.class_names),
+        direction=plain.direction,
+        self_loops=plain.self_loops,
+        coefficients=tuple(tuple(row) for row in plain.coefficients),
+        alphas=tuple(plain.alphas),
+        config_sha256=plain.config_sha256,
+        temperature=plain.temperature,
+    )

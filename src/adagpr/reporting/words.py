@@ -1,0 +1,94 @@
+"""What a page says in words: the sentences at its top, made from the same numbers as its pictures."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from adagpr.experiments.comparison import Comparison
+from adagpr.reporting.subject import ReportedModel
+
+__all__ = ["headline", "paired_sentence", "sentences"]
+
+
+def headline(subject: ReportedModel) -> list[tuple[str, str]]:
+    """The numbers that stand first, each with what it is."""
+    mean, low, high = subject.accuracy()
+    over = f"over {len(subject.runs)} runs" if len(subject.runs) > 1 else f"on {_nodes(subject, 'test')}"
+    numbers = [(_percent(mean), f"test accuracy {over}"), (f"{low:.1f} to {high:.1f}", "its 95 % interval")]
+    result = subject.record["result"]
+    if "test_macro_f1" in result:
+        scores = [run.record["result"]["test_macro_f1"] for run in subject.runs]
+        numbers.append((f"{fmean(scores):.3f}", "test macro F1: every class counts the same"))
+    if len(subject.runs) == 1:
+        numbers.append((_percent(100 * result["val_acc"]), f"on {_nodes(subject, 'val')}"))
+        numbers.append((f"{result['best_epoch']} of {result['num_epochs']}", "epochs: chosen by validation, trained"))
+    else:
+        numbers.append((_percent(subject.accuracy("val")[0]), "validation accuracy"))
+    return numbers
+
+
+def sentences(subject: ReportedModel) -> list[str]:
+    """What the page says about the graph, for somebody who reads nothing else of it."""
+    said = []
+    found = subject.explanation
+    if len(subject.runs) > 1:
+        split, seed = subject.record["data"]["split"], subject.record["config"]["training"]["seed"]
+        said.append(
+            f"What follows, sentences and pictures, is split {split} with seed {seed}, the first of "
+            f"{len(subject.runs)} runs, unless it says mean."
+        )
+    if found is not None:
+        idle = [part.layer for part in found.layers if not part.uses_graph]
+        if len(idle) == len(found.layers):
+            said.append("No layer uses the graph: every prediction reads nothing but its own node.")
+        else:
+            which = (
+                "Every layer uses" if not idle else f"{len(found.layers) - len(idle)} of {len(found.layers)} layers use"
+            )
+            reach = found.reach
+            share = 100 * reach.mean_nodes / reach.num_nodes
+            said.append(
+                f"{which} the graph. Together they look {reach.total_hops} hop{'s' * (reach.total_hops != 1)} far, "
+                f"where a prediction can read {share:.0f} % of all nodes on average."
+            )
+            without = found.ablations[0]
+            verb = "costs" if without.difference >= 0 else "gains"
+            said.append(
+                f"Taking the graph away from the trained weights {verb} {abs(without.difference):.1f} points on the "
+                f"validation nodes: {without.right_only_with} are right only with it, {without.right_only_without} "
+                "only without it."
+                if without.right_only_with or without.right_only_without
+                else "Taking the graph away from the trained weights changes no validation node from right to wrong or "
+                "back."
+            )
+    if subject.bounds is not None:
+        gap = subject.bounds.transductive
+        says = "which says nothing about a gap of at most 1" if gap.log10_total >= 0 else "which says something"
+        said.append(
+            f"Test less training error is {100 * gap.error_gap:+.1f} points; the paper's bound allows "
+            f"10^{gap.log10_total:.1f}, {says}."
+        )
+    return [*said, *subject.left_out]
+
+
+def paired_sentence(found: Comparison, one: str, other: str) -> str:
+    """What the paired differences of two subjects say."""
+    spread = ""
+    if found.t_interval is not None:
+        low, high = found.t_interval
+        spread = f" (95 % interval {low:+.1f} to {high:+.1f}, p = {found.p_value:.3f}, {len(found.pairs)} pairs)"
+    node = "" if found.node_points is None else f" One test node is {found.node_points:.1f} points."
+    ahead = "ahead of" if found.mean_difference >= 0 else "behind"
+    verdicts = {"A is better": f"{one} is better", "B is better": f"{other} is better"}
+    verdict = verdicts.get(found.verdict, found.verdict) if spread else "one pair shows no more than itself"
+    difference = f"{abs(found.mean_difference):.1f} points {ahead} {other}{spread}"
+    return f"In test accuracy {one} is {difference}: {verdict}.{node}"
+
+
+def _percent(value: float) -> str:
+    return f"{value:.1f} %"
+
+
+def _nodes(subject: ReportedModel, part: str) -> str:
+    name = {"test": "test", "val": "validation"}[part]
+    return f"{subject.record['data'][f'num_{part}']} {name} nodes"

@@ -1,0 +1,166 @@
+"""The profile of an epoch: its parts are the whole, its products those of the mathematics. No test asserts a time."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from types import SimpleNamespace
+
+import pytest
+import scipy.sparse as sp
+import torch
+
+from adagpr.benchmarking.flame import flame_svg, fold
+from adagpr.benchmarking.profile import PARTS, Profile, category, profile_epoch, table
+from adagpr.data import csbm
+from adagpr.data.splits import random_split
+from adagpr.errors import InputError
+from adagpr.nn import build
+from adagpr.ops import features, operator
+from adagpr.training.config import TrainingConfig
+from adagpr.training.loop import State, TrainingData, train_step
+
+LAYERS, COEFFS = 3, 4
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def prepare(is_sparse: bool) -> tuple[State, TrainingData]:
+    graph = csbm(num_nodes=300, num_features=8)
+    sizes = {"in_channels": 8, "hidden_channels": 16, "out_channels": 2}
+    model = build("adagpr", {**sizes, "num_layers": LAYERS, "num_coeffs": COEFFS, "projection": "fixed"})
+    model.seed(0)
+    x = features(sp.csr_array(graph.x.numpy()) if is_sparse else graph.x)
+    structure = model.prepare(graph, operator(graph))
+    split = random_split(graph.y)
+    return State(model, TrainingConfig()), TrainingData(x, structure, graph.y, split.train, split.val)
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    return profile_epoch(*prepare(is_sparse=False), rounds=2)
+
+
+def count(profile: Profile, kind: str) -> tuple[int, int]:
+    chosen = [product for product in profile.products if product.kind == kind]
+    return sum(product.training for product in chosen), sum(product.evaluation for product in chosen)
+
+
+def test_each_layer_takes_a_sparse_product_a_hop_each_way(profile: Profile) -> None:
+    hops = LAYERS * (COEFFS - 1)
+    assert count(profile, "sparse") == (2 * hops, hops)
+
+
+def test_each_map_takes_a_dense_product_and_two_for_its_gradients_the_first_one(profile: Profile) -> None:
+    assert count(profile, "dense") == (2 + 3 * LAYERS + 3, LAYERS + 2)
+
+
+def test_sparse_features_move_the_input_map_to_the_sparse_products() -> None:
+    found = profile_epoch(*prepare(is_sparse=True), rounds=1)
+    hops = LAYERS * (COEFFS - 1)
+    assert count(found, "sparse") == (2 * hops + 2, hops + 1)
+    assert count(found, "dense") == (3 * LAYERS + 3, LAYERS + 1)
+
+
+def test_parts_are_not_negative_and_sum_to_the_epoch(profile: Profile) -> None:
+    seconds = [value for part in PARTS for value in profile.parts[part]]
+    assert min(seconds) >= 0
+    assert sum(seconds) == pytest.approx(profile.seconds)
+    assert sum(profile.stacks.values()) == pytest.approx(profile.seconds)
+
+
+def test_training_has_every_part_and_evaluation_no_optimiser(profile: Profile) -> None:
+    assert {part for part in PARTS if part != "overhead" and profile.parts[part][0] == 0} == set()
+    assert profile.parts["optimiser"][1] == 0
+
+
+def test_the_limit_is_the_sum_of_the_products(profile: Profile) -> None:
+    both = sum((product.training + product.evaluation) * product.seconds for product in profile.products)
+    assert sum(profile.limit) == pytest.approx(both)
+    assert min(product.seconds for product in profile.products) > 0
+
+
+def test_the_table_ends_with_the_epoch_and_the_limit(profile: Profile) -> None:
+    rows = table(profile)
+    assert [row["part"] for row in rows] == [*PARTS, "epoch", "limit (products alone)"]
+    assert rows[-2]["share"] == pytest.approx(1)
+    assert rows[-1]["share"] == pytest.approx(profile.limit_share)
+
+
+def test_plain_data_goes_through_json(profile: Profile) -> None:
+    plain = json.loads(json.dumps(profile.to_plain()))
+    assert plain["limit_share"] == profile.limit_share
+    assert set(plain["parts"]) == set(PARTS)
+
+
+def test_the_state_is_left_one_epoch_further() -> None:
+    (state, inputs), (other, _) = prepare(is_sparse=False), prepare(is_sparse=False)
+    profile_epoch(state, inputs, rounds=2)
+    train_step(other, inputs)
+    expected = other.model.state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in state.model.state_dict().items())
+    assert state.model.generator.random() == other.model.generator.random()
+
+
+def test_no_rounds_are_refused() -> None:
+    state, inputs = prepare(is_sparse=False)
+    with pytest.raises(InputError, match="rounds must be at least 1, got 0"):
+        profile_epoch(state, inputs, rounds=0)
+
+
+@pytest.mark.parametrize(
+    ("stack", "part"),
+    [
+        (("training", "adagpr/ops/propagate.py: forward", "aten::addmm_ (sparse)"), "sparse products"),
+        (("training", "adagpr/ops/native.py: mix", "adagpr/ops/native.py: _run"), "sparse products"),
+        (("training", "adagpr/ops/native.py: outer", "adagpr/ops/native.py: _run"), "dense products"),
+        (("training", "adagpr/ops/dropout.py: relu_drop_", "adagpr/ops/native.py: _run"), "dropout"),
+        (("training", "adagpr/ops/native.py: mix"), "overhead"),
+        (("training", "adagpr/ops/dropout.py: forward", "aten::relu_"), "activation"),
+        (("training", "adagpr/ops/dropout.py: keep_mask"), "dropout"),
+        (("training", "adagpr/ops/sparse_linear.py: dropped", "aten::mul"), "dropout"),
+        (("training", "adagpr/training/adam.py: step_together", "adagpr/ops/native.py: _run"), "optimiser"),
+        (("training", "torch/_tensor.py: backward", "aten::add"), "other operations"),
+        (("training", "torch/_tensor.py: backward"), "overhead"),
+    ],
+)
+def test_parts_follow_from_names(stack: tuple[str, ...], part: str) -> None:
+    assert category(stack) == part
+
+
+def event(name: str, start: int, duration: int, *children: SimpleNamespace) -> SimpleNamespace:
+    return SimpleNamespace(name=name, start_time_ns=start, duration_time_ns=duration, children=children)
+
+
+def test_folding_gives_hidden_events_to_their_callers_and_cuts_what_outlasts_them() -> None:
+    hidden = event("-hidden", 3, 4, event("aten::mm", 4, 2, event("inner", 4, 1)))
+    tree = [event("-outside", 0, 100, event("step", 2, 10, hidden, event("late", 11, 50)))]
+    stacks, counts = fold(tree, "root", lambda item: None if item.name.startswith("-") else str(item.name))
+    nanoseconds = {stack[1:]: round(1e9 * seconds) for stack, seconds in stacks.items()}
+    assert nanoseconds == {("step",): 7, ("step", "aten::mm"): 2, ("step", "late"): 1}
+    assert [counts[stack] for stack in stacks] == [2, 2, 1]
+
+
+def boxes(svg: str) -> list[tuple[float, float, float]]:
+    groups = ET.fromstring(svg).findall(f"{SVG}g")  # noqa: S314
+    found = [group.find(f"{SVG}rect") for group in groups]
+    return [
+        (float(box.get("x", 0)), float(box.get("width", 0)), float(box.get("y", 0))) for box in found if box is not None
+    ]
+
+
+def test_each_box_stands_within_the_one_below_it(profile: Profile) -> None:
+    drawn = boxes(flame_svg(profile.stacks, category))
+    lowest = max(y for _, _, y in drawn)
+    below = min({lowest - y for _, _, y in drawn} - {0.0})
+    for x, width, y in drawn:
+        holders = [(left, size) for left, size, row in drawn if row == y + below]
+        fits = any(left - 0.02 <= x and x + width <= left + size + 0.02 for left, size in holders)
+        assert fits or y == lowest
+
+
+def test_widths_are_times_and_names_are_escaped() -> None:
+    svg = flame_svg({("a",): 1.0, ("a", "<b> & c"): 3.0}, lambda stack: "overhead")
+    (_, whole, _), (_, parent, _), (_, child, _) = boxes(svg)
+    assert parent == whole
+    assert child == pytest.approx(0.75 * whole, abs=0.01)
+    assert "&lt;b&gt; &amp; c: 3000.000 ms, 75.0%" in svg

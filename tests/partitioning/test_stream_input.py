@@ -1,0 +1,84 @@
+"""What streaming refuses: one sentence that names the file and, where there is one, the column and the row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from adagpr.errors import InputError
+from adagpr.partitioning.stream import Columns, Table, partition_tables
+from tests.partitioning.tables import COLUMNS, MEMORY, NUM_NODES, edge_table, node_table, saved
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"label": "tpic"}, "nodes.feather: Unknown column 'tpic'. Did you mean 'topic'"),
+        ({"source": "from"}, "edges.feather: Unknown column 'from'"),
+        ({"split": "name"}, "column 'name', row 1: 'nobody' is no part of a split"),
+        ({"features": ("name",)}, "column 'name': no feature can be made of it"),
+        ({"features": ("id",)}, "column 'id': a column of ids, labels or the split cannot be a feature too"),
+        ({"label": "size"}, "column 'size': labels must be classes, not a measure"),
+        ({"id": "age"}, r"column 'age': the id '\d+' stands in more than one row"),
+        ({"label": "name"}, "column 'name': there are 1 different labels"),
+        ({"weight": "odd"}, "column 'odd', row 3: a weight must be a number and not negative, got -1"),
+    ],
+)
+def test_columns_that_cannot_be_used_are_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    nodes = node_table()
+    edges = {**edge_table(nodes), "odd": pa.array([1, 1, -1] * 1500)}
+    files = saved(tmp_path, "feather", nodes, edges)
+    columns = Columns(**({"label": "topic"} | change))
+    with pytest.raises(InputError, match=message):
+        partition_tables(*files, columns, 3, tmp_path / "parts", MEMORY)
+
+
+@pytest.mark.parametrize(("kind", "bad"), [("plain", NUM_NODES), ("whole", 5), ("text", "nobody")])
+def test_an_edge_to_an_unknown_node_is_named(tmp_path: Path, kind: str, bad: Any) -> None:
+    nodes = node_table(kind)
+    edges = edge_table(nodes)
+    edges["target"] = pa.array([*edges["target"].to_pylist()[:4499], bad])
+    files = saved(tmp_path, "parquet", nodes, edges)
+    with pytest.raises(InputError, match=f"column 'target', row 4500: the edge names the id '{bad}', which is not in"):
+        partition_tables(*files, COLUMNS, 3, tmp_path / "parts", MEMORY)
+
+
+@pytest.mark.parametrize(("num_parts", "message"), [(0, "at least 1, got 0"), (601, "601 parts are more than")])
+def test_a_number_of_parts_out_of_range_is_refused(tmp_path: Path, num_parts: int, message: str) -> None:
+    nodes = node_table()
+    files = saved(tmp_path, "feather", nodes, edge_table(nodes))
+    with pytest.raises(InputError, match=message):
+        partition_tables(*files, COLUMNS, num_parts, tmp_path / "parts", MEMORY)
+
+
+def test_too_little_memory_for_the_nodes_says_how_much_is_needed(tmp_path: Path) -> None:
+    nodes = node_table()
+    files = saved(tmp_path, "feather", nodes, edge_table(nodes))
+    with pytest.raises(InputError, match=r"600 nodes needs 0\.017 GB of memory, but 0\.001 GB are allowed"):
+        partition_tables(*files, COLUMNS, 3, tmp_path / "parts", 1e6)
+
+
+def test_a_missing_value_of_a_feature_is_named(tmp_path: Path) -> None:
+    nodes = node_table()
+    nodes["size"] = pa.array([1.5] * 41 + [None] + [2.0] * (NUM_NODES - 42))
+    files = saved(tmp_path, "csv", nodes, edge_table(nodes))
+    with pytest.raises(InputError, match="column 'size', row 42: the value is missing"):
+        partition_tables(*files, COLUMNS, 3, tmp_path / "parts", MEMORY)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no.csv", "there is no such file"),
+        ("broken.parquet", "the file is broken"),
+        ("odd.txt", "unknown ending '.txt'"),
+    ],
+)
+def test_a_file_that_is_no_table_is_named(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "broken.parquet").write_bytes(b"nothing")
+    (tmp_path / "odd.txt").write_bytes(b"nothing")
+    with pytest.raises(InputError, match=f"{name}: {message}"):
+        Table(tmp_path / name)

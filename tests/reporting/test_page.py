@@ -1,0 +1,178 @@
+"""The page of runs as a file: what it says, what it escapes, how large it is."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import adagpr
+from adagpr.errors import InputError
+from adagpr.files import read_json
+from adagpr.graph import Graph, Split
+from adagpr.reporting import write_report
+from adagpr.training.run import coefficient_column
+
+
+class Reader(HTMLParser):
+    """Collects the text, the tags and the numbers of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.figures: dict[str, dict[str, Any]] = {}
+        self._figure = ""
+        self._in_script = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "figure":
+            self._figure = dict(attrs)["data-name"] or ""
+        self._in_script = tag == "script"
+
+    def handle_data(self, data: str) -> None:
+        if self._in_script and self.tags[-1][1].get("type") == "application/json":
+            self.figures[self._figure] = json.loads(data)
+        elif not self._in_script:
+            self.texts.append(data)
+        self._in_script = False
+
+
+def read(path: Path) -> Reader:
+    reader = Reader()
+    reader.feed(path.read_text(encoding="utf-8"))
+    return reader
+
+
+def test_the_numbers_are_those_of_the_record(hostile_run: Path, hostile: tuple[Graph, Split], tmp_path: Path) -> None:
+    page = read(write_report([hostile_run], tmp_path / "r.html", graph=hostile[0], splits=[hostile[1]]))
+    record = read_json(hostile_run / "record.json")
+    text = " ".join(page.texts)
+    assert f"{100 * record['result']['test_acc']:.1f} %" in text
+    assert f"{record['result']['best_epoch']} of {record['result']['num_epochs']}" in text
+    rows = page.figures["coefficients"]["rows"]
+    assert np.allclose([row[1:] for row in rows], record["coefficients"], rtol=0, atol=1e-12)
+    last = page.figures["coefficients-layer-3"]
+    chosen = next(row for row in last["rows"] if row[0] == record["result"]["best_epoch"])
+    assert np.allclose(chosen[1:], record["coefficients"][2], atol=1e-5)
+    assert sum(sum(row[1:]) for row in page.figures["confusion"]["rows"]) == record["data"]["num_test"]
+    losses = page.figures["loss"]["rows"]
+    best = next(row for row in losses if row[0] == record["result"]["best_epoch"])
+    assert best[2] == pytest.approx(record["result"]["val_loss"], abs=1e-5)
+
+
+def test_every_part_is_there_and_loads_nothing(hostile_run: Path, hostile: tuple[Graph, Split], tmp_path: Path) -> None:
+    page = read(write_report([hostile_run], tmp_path / "r.html", graph=hostile[0], splits=[hostile[1]]))
+    anchors = [attributes["id"] for tag, attributes in page.tags if tag == "section" and "id" in attributes]
+    assert anchors == [
+        "coefficients",
+        "evolution",
+        "training",
+        "worth",
+        "filter",
+        "smoothing",
+        "trust",
+        "bound",
+        "again",
+    ]
+    for tag, attributes in page.tags:
+        assert tag not in ("link", "iframe", "img"), "a page needs no other file"
+        assert "src" not in attributes
+        assert not (attributes.get("href") or "#").startswith("http")
+    assert any(tag == "select" and attributes.get("id") == "layer" for tag, attributes in page.tags)
+    for tag, attributes in page.tags:
+        if tag == "svg":
+            assert attributes["role"] == "img"
+            assert attributes["aria-label"]
+
+
+def test_names_that_are_code_stand_as_text(hostile_run: Path, hostile: tuple[Graph, Split], tmp_path: Path) -> None:
+    file = write_report([hostile_run], tmp_path / "r.html", graph=hostile[0], splits=[hostile[1]])
+    raw = file.read_text(encoding="utf-8")
+    assert '<script>alert("class")' not in raw
+    assert "<b>bold</b>" not in raw
+    page = read(file)
+    assert any('<script>alert("class")</script>' in text for text in page.texts)
+    assert page.figures["confusion"]["headings"][2] == '<script>alert("class")</script>'
+
+
+def test_a_model_without_coefficients_leaves_parts_out_and_says_so(
+    two_models: tuple[Path, Path], tmp_path: Path
+) -> None:
+    page = read(write_report([two_models[1]], tmp_path / "r.html"))
+    assert "coefficients" not in page.figures
+    assert {"loss", "accuracy", "confusion", "calibration"} <= page.figures.keys()
+    assert "has no layers with coefficients" in " ".join(page.texts)
+
+
+def test_two_models_stand_side_by_side_with_paired_differences(two_models: tuple[Path, Path], tmp_path: Path) -> None:
+    page = read(write_report(two_models, tmp_path / "r.html", names=["ours", "plain"]))
+    paired = page.figures["paired"]
+    assert paired["headings"] == ["split", "ours, test %", "plain, test %", "difference in points"]
+    assert [row[0] for row in paired["rows"]] == ["random/0", "random/1", "random/2"]
+    for split, a, b, difference in paired["rows"]:
+        folder = split.replace("/", "-") + "-seed-0"
+        records = [read_json(model / folder / "record.json") for model in two_models]
+        assert [a, b] == pytest.approx([100 * record["result"]["test_acc"] for record in records])
+        assert difference == pytest.approx(a - b, abs=1e-8)
+    assert "3 pairs" in " ".join(page.texts)
+
+
+def test_runs_on_different_data_are_shown_and_not_compared(
+    two_models: tuple[Path, Path], hostile_run: Path, tmp_path: Path
+) -> None:
+    text = " ".join(read(write_report([two_models[0], hostile_run], tmp_path / "r.html")).texts)
+    assert "Only runs on one data set can be compared" in text
+
+
+def test_the_history_lies_beside_a_page_elsewhere(hostile_run: Path, tmp_path: Path) -> None:
+    page = read(write_report([hostile_run], tmp_path / "r.html"))
+    assert "r-history.parquet" in [attributes.get("href") for _, attributes in page.tags]
+    assert pq.read_table(tmp_path / "r-history.parquet").equals(pq.read_table(hostile_run / "history.parquet"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r-history.parquet", "r.html"]
+
+
+def test_a_long_deep_run_stays_small(tmp_path: Path) -> None:
+    """64 layers, 16 coefficients, 1,500 epochs: below 6 MB."""
+    graph, splits = adagpr.load("csbm", num_nodes=200)
+    folder = tmp_path / "run"
+    adagpr.fit(graph, splits[0], num_layers=64, num_coeffs=16, hidden_channels=8, max_epochs=2, out=folder)
+    history = pq.read_table(folder / "history.parquet")
+    rng = np.random.default_rng(0)
+    columns: dict[str, Any] = {name: rng.random(1500) for name in history.column_names}
+    columns["epoch"] = np.arange(1, 1501)
+    assert coefficient_column(64, 15) in columns
+    pq.write_table(pa.table(columns), folder / "history.parquet")
+    page = write_report([folder], folder / "report.html")
+    assert page.stat().st_size < 6e6
+    assert read(page).figures["coefficients-layer-64"]["rows"][-1][0] == 1500
+
+
+def test_mistakes_are_one_sentence_and_write_nothing(two_models: tuple[Path, Path], tmp_path: Path) -> None:
+    out = tmp_path / "r.html"
+    with pytest.raises(InputError, match="no complete run"):
+        write_report([tmp_path], out)
+    with pytest.raises(InputError, match="There is no folder"):
+        write_report([tmp_path / "nowhere"], out)
+    (tmp_path / "mixed").mkdir()
+    for number, model in enumerate(two_models):
+        (tmp_path / "mixed" / str(number)).symlink_to(next(model.iterdir()))
+    with pytest.raises(InputError, match="more than one model"):
+        write_report([tmp_path / "mixed"], out)
+    with pytest.raises(InputError, match="is a folder"):
+        write_report([two_models[0]], tmp_path)
+    assert not out.exists()
+
+
+def test_equal_runs_give_equal_pages(hostile_run: Path, hostile: tuple[Graph, Split], tmp_path: Path) -> None:
+    given: dict[str, Any] = {"graph": hostile[0], "splits": [hostile[1]]}
+    pages = [write_report([hostile_run], tmp_path / name / "r.html", **given).read_text() for name in "ab"]
+    assert pages[0] == pages[1]
+    assert str(hostile_run.parent) not in pages[0], "a page tells nothing of the machine's folders"
