@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adagpr.errors import InputError, StorageError, unknown_name
+from adagpr.errors import BusyError, InputError, StorageError, unknown_name
 from adagpr.files import (
     digest,
     folder_lock,
     make_folder,
+    none_from_text,
     read_json,
     read_toml,
     to_toml,
@@ -61,7 +62,7 @@ def test_none_is_written_as_a_word() -> None:
 
 
 def test_what_has_no_form_in_toml_is_an_error() -> None:
-    with pytest.raises(TypeError, match="TOML has no form for set"):
+    with pytest.raises(TypeError, match="set"):
         to_toml({"a": {1, 2}})
 
 
@@ -89,12 +90,25 @@ def test_an_interrupted_write_leaves_nothing_half_written(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_lock_clears_away_what_a_killed_process_left(tmp_path: Path) -> None:
+def test_the_lock_removes_what_a_killed_process_left_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").mkdir()
-    for name in (".a.json.123.tmp", "checkpoint/.state.9.tmp", ".probe.7"):
+    ours = [".a.json.123.adagpr-tmp", "checkpoint/.state.9.adagpr-tmp"]
+    foreign = [".notes.tmp", ".a.json.123.tmp", ".probe.7", "checkpoint/.x.tmp", ".b.adagpr-tmp", "c.1.adagpr-tmp"]
+    for name in [*ours, *foreign]:
         (tmp_path / name).write_text("half")
     with folder_lock(tmp_path):
-        assert sorted(path.name for path in tmp_path.rglob("*")) == [".lock", "checkpoint"]
+        left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
+        assert left == {".lock", "checkpoint", *foreign}
+
+
+def test_a_locked_folder_is_busy_for_others(tmp_path: Path) -> None:
+    with folder_lock(tmp_path), pytest.raises(BusyError, match="Another process is working"), folder_lock(tmp_path):
+        pass
+
+
+def test_the_text_none_comes_back_as_none() -> None:
+    content = {"patience": None, "decay": {"convs": None, "lin": 1.0}}
+    assert none_from_text(tomllib.loads(to_toml(content))) == content
 
 
 def test_nan_cannot_enter_a_record(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -97,14 +98,17 @@ def test_edges_that_cannot_be_are_refused(edge_index: Any, message: str) -> None
 
 def test_splits_that_cannot_be_are_refused() -> None:
     one, two, none = torch.tensor([0, 1]), torch.tensor([2]), torch.tensor([], dtype=torch.int64)
-    for part, message in (("train", "no train nodes"), ("val", "no val nodes"), ("test", "no test nodes")):
-        parts = {"train": one, "val": two, "test": torch.tensor([3]), part: none}
-        with pytest.raises(InputError, match=message):
-            Split(parts["train"], parts["val"], parts["test"])
+    with pytest.raises(InputError, match="no train nodes"):
+        Split(none, two, torch.tensor([3]))
     with pytest.raises(InputError, match="1 nodes are in more than one part or twice in one, the first of them node 1"):
         Split(one, torch.tensor([1]), two)
     with pytest.raises(InputError, match="positions must be int64"):
         Split(one.float(), two, two)
+
+
+def test_a_split_may_leave_out_validation_and_test_nodes(make_graph: Callable[..., Graph]) -> None:
+    none = torch.tensor([], dtype=torch.int64)
+    Split(torch.tensor([0, 1]), none, none).check(make_graph())
 
 
 def test_a_frozen_graph_cannot_be_changed() -> None:

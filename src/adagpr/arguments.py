@@ -16,20 +16,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from adagpr.errors import InputError, unknown_name
 
-__all__ = [
-    "Count",
-    "Finite",
-    "Fraction",
-    "Nonnegative",
-    "Positive",
-    "Rate",
-    "Whole",
-    "check",
-    "check_call",
-    "checked",
-    "signature_fields",
-]
-
 
 def _whole(value: Any) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):

@@ -6,18 +6,6 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
-__all__ = [
-    "AdaGPRError",
-    "BusyError",
-    "InputError",
-    "OutOfMemoryError",
-    "StorageError",
-    "did_you_mean",
-    "memory_errors",
-    "unknown_name",
-]
-
-
 # How torch says that memory is short, on a processor and on a graphics card.
 _SAID = ("can't allocate memory", "out of memory")
 

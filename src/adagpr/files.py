@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
-import math
 import os
+import re
+import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,21 +16,8 @@ from typing import Any
 
 from adagpr.errors import BusyError, InputError, StorageError
 
-__all__ = [
-    "cache_folder",
-    "digest",
-    "exclusive",
-    "folder_lock",
-    "make_folder",
-    "read_json",
-    "read_toml",
-    "sha256_file",
-    "to_toml",
-    "write_atomically",
-    "write_json",
-    "write_text",
-    "write_toml",
-]
+# Of a file that is being written. Nobody else names files like this, so that leftovers can be removed safely.
+_TEMPORARY = re.compile(r"\..+\.\d+\.adagpr-tmp")
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
@@ -41,7 +28,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     Raises:
         StorageError: The file could not be written; the temporary file is removed and ``path`` is untouched.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.adagpr-tmp")
     try:
         write(temporary)
         with temporary.open("rb") as file:
@@ -71,40 +58,51 @@ def make_folder(path: Path) -> None:
     """Creates a folder with its parents and makes sure that a file can be written in it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        probe = path / f".probe.{os.getpid()}"
-        probe.touch()
-        # Whoever holds the folder clears such files away.
-        probe.unlink(missing_ok=True)
+        # Such a file is gone when it is closed, however the process ends.
+        with tempfile.TemporaryFile(dir=path):
+            pass
     except OSError as error:
         raise InputError(f"Cannot write to the folder {path}: {_reason(error)}.") from error
 
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Holds ``folder`` for this process and clears away what a killed one left half written.
+    """Locks ``folder`` for this process and removes files that a killed process left half written.
 
-    The kernel lets go of the lock however the process ends.
+    The operating system releases the lock however the process ends.
+
+    Raises:
+        BusyError: Another process holds the lock.
     """
-    try:
-        lock = (folder / ".lock").open("w")
-    except OSError as error:
-        raise InputError(f"Cannot write to the folder {folder}: {_reason(error)}.") from error
-    with lock as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise BusyError(f"Another process is working in {folder}. Wait for it or choose another folder.") from error
-        for leftover in [*folder.rglob(".*.tmp"), *folder.glob(".probe.*")]:
-            leftover.unlink(missing_ok=True)
+    with _lock(folder, blocking=False):
+        for path in [*folder.iterdir(), *folder.glob("*/*")]:
+            if _TEMPORARY.fullmatch(path.name):
+                path.unlink(missing_ok=True)
         yield
 
 
 @contextlib.contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
     """Waits until no other process is in such a context with this folder; for reading, changing and writing a file."""
-    with (folder / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with _lock(folder, blocking=True):
         yield
+
+
+@contextlib.contextmanager
+def _lock(folder: Path, blocking: bool) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
+    try:
+        lock = FileLock(folder / ".lock", blocking=blocking)
+        lock.acquire()
+    except Timeout as error:
+        raise BusyError(f"Another process is working in {folder}. Wait for it or choose another folder.") from error
+    except OSError as error:
+        raise InputError(f"Cannot write to the folder {folder}: {_reason(error)}.") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def write_text(path: Path, text: str) -> None:
@@ -142,40 +140,27 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"Cannot read {path}: {error}.") from error
 
 
-def to_toml(content: Mapping[str, Any], prefix: str = "") -> str:
+def to_toml(content: Mapping[str, Any]) -> str:
     """TOML text of a nested mapping. ``None``, which TOML does not have, is written as the text ``none``."""
-    plain = {key: value for key, value in content.items() if not isinstance(value, Mapping)}
-    lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in plain.items()]
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            name = f"{prefix}{_toml_key(key)}"
-            lines += ["", f"[{name}]", to_toml(value, f"{name}.").rstrip("\n")]
-    return "\n".join(lines).strip("\n") + "\n"
+    import tomli_w
+
+    return tomli_w.dumps(_none_to_text(content))
 
 
-def _toml_key(key: str) -> str:
-    bare = key.replace("_", "").replace("-", "")
-    return key if bare.isascii() and bare.isalnum() else _toml_text(key)
+def _none_to_text(content: Any) -> Any:
+    if isinstance(content, Mapping):
+        return {key: _none_to_text(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_none_to_text(item) for item in content]
+    return "none" if content is None else content
 
 
-def _toml_text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _toml_value(value: Any) -> str:
-    if value is None:
-        return '"none"'
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_toml_value(item) for item in value)}]"
-    if isinstance(value, str):
-        return _toml_text(value)
-    if isinstance(value, (int, float)):
-        return json.dumps(value)
-    raise TypeError(f"TOML has no form for {type(value).__name__}")
+def none_from_text(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Puts ``None`` where `to_toml` wrote the text ``none``; for options of which none is a free text."""
+    return {
+        key: none_from_text(value) if isinstance(value, Mapping) else None if value == "none" else value
+        for key, value in content.items()
+    }
 
 
 def sha256_file(path: Path) -> str:

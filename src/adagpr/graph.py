@@ -20,9 +20,7 @@ from torch import Tensor
 
 from adagpr.errors import InputError
 
-__all__ = ["Graph", "Split", "from_edge_index", "from_scipy"]
-
-PARTS = ("train", "val", "test")
+SPLIT_NAMES = ("train", "val", "test")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,7 +28,7 @@ class Graph:
     """A graph whose nodes have features and, some of them, a class.
 
     Attributes:
-        x: Features, one row a node: a dense float tensor, or a SciPy CSR array where that is smaller.
+        x: Features, one row per node: a dense float tensor, or a SciPy CSR array where that is smaller.
         adj: Adjacency as given: entry ``[i, j]`` is the weight of the edge from ``i`` to ``j``.
         y: Class of each node as int64, -1 where it is unknown.
         class_names: Name of each class; also fixes the number of classes.
@@ -110,6 +108,11 @@ class Graph:
         """Number of classes."""
         return len(self.class_names)
 
+    @property
+    def relations(self) -> Mapping[str, sp.csr_array]:
+        """The adjacency matrix of each kind of edge by its name; this graph has one kind."""
+        return {"edges": self.adj}
+
     @cached_property
     def is_symmetric(self) -> bool:
         """Whether every edge has its reverse with the same weight."""
@@ -151,8 +154,8 @@ class Split:
 
     Attributes:
         train: Positions of the training nodes.
-        val: Positions of the validation nodes.
-        test: Positions of the test nodes.
+        val: Positions of the validation nodes; where there are none, the training nodes choose the epoch.
+        test: Positions of the test nodes; there may be none.
         name: How the split was made, with its number or seed, such as ``geom-gcn/3``.
     """
 
@@ -171,9 +174,8 @@ class Split:
                 f"Split {self.name}: {int((counts > 1).sum())} nodes are in more than one part or twice in one, "
                 f"the first of them node {int(values[counts > 1][0])}; train, val and test must be disjoint."
             )
-        for part in PARTS:
-            if len(getattr(self, part)) == 0:
-                raise InputError(f"Split {self.name}: there are no {part} nodes.")
+        if len(self.train) == 0:
+            raise InputError(f"Split {self.name}: there are no train nodes.")
 
     @cached_property
     def fingerprint(self) -> str:
@@ -185,8 +187,10 @@ class Split:
 
     def check(self, graph: Graph) -> None:
         """Raises an `InputError` unless the split fits ``graph`` and leaves something to learn."""
-        for part in PARTS:
+        for part in SPLIT_NAMES:
             index: Tensor = getattr(self, part)
+            if len(index) == 0:
+                continue
             if int(index.min()) < 0 or int(index.max()) >= graph.num_nodes:
                 raise InputError(
                     f"Split {self.name}: {part} names nodes from {int(index.min())} to {int(index.max())}, "
@@ -288,7 +292,7 @@ def compact_features(x: Any) -> Tensor | sp.csr_array:
     else:
         dense = _numbers(x, "x").astype(np.float32)
         if dense.ndim != 2:
-            raise InputError(f"x must be a matrix with one row a node, got shape {dense.shape}.")
+            raise InputError(f"x must be a matrix with one row per node, got shape {dense.shape}.")
         if 8 * np.count_nonzero(dense) >= 4 * dense.size:
             return torch.from_numpy(dense)
         sparse = _csr(dense, "x")
@@ -321,7 +325,7 @@ def _numbers(values: Any, what: str) -> np.ndarray:
 def _labels(y: Any) -> Tensor:
     array = np.asarray(y)
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise InputError(f"y must be whole numbers, one a node, -1 where unknown; got {array.dtype} {array.shape}.")
+        raise InputError(f"y must be whole numbers, one per node, -1 where unknown; got {array.dtype} {array.shape}.")
     if not (array >= 0).any():
         raise InputError("y: every label is missing; at least two classes are needed to learn.")
     if len(np.unique(array[array >= 0])) < 2:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from adagpr.errors import InputError, unknown_name
-from adagpr.graph import PARTS, Graph, Split, edges_to_csr, from_edge_index, from_scipy
+from adagpr.graph import SPLIT_NAMES, Graph, Split, edges_to_csr, from_edge_index, from_scipy
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -123,7 +123,7 @@ def splits_from_pyg(data: Any) -> list[Split]:
         >>> len(splits_from_pyg(to_pyg(graph, splits[0]))[0].train)
         50
     """
-    masks = [_mask(data, part) for part in PARTS]
+    masks = [_mask(data, part) for part in SPLIT_NAMES]
     count = max(mask.shape[1] for mask in masks)
     if any(mask.shape[0] != masks[0].shape[0] or mask.shape[1] not in (1, count) for mask in masks):
         shapes = ", ".join(str(tuple(mask.shape)) for mask in masks)
@@ -169,7 +169,7 @@ def to_pyg(graph: Graph, split: Split | None = None) -> Data:
         data.node_ids = graph.node_ids.tolist()
     if split is not None:
         split.check(graph)
-        for part in PARTS:
+        for part in SPLIT_NAMES:
             mask = torch.zeros(graph.num_nodes, dtype=torch.bool)
             mask[getattr(split, part)] = True
             data[f"{part}_mask"] = mask

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from adagpr.errors import InputError
 
-__all__ = ["Calibration", "accuracy", "calibration", "class_counts", "macro_f1", "macro_f1_of_counts", "temperature"]
-
 _COLDEST, _HOTTEST = 0.05, 20.0
 
 
@@ -61,7 +59,7 @@ def calibration(probabilities: ArrayLike, y: ArrayLike, num_bins: int = 15) -> C
     """Compares the probability of each predicted class with how often it is right.
 
     Args:
-        probabilities: One row a node, one column a class.
+        probabilities: One row per node, one column per class.
         y: The right class of each node.
         num_bins: Number of bins; 15 is what most papers on calibration take.
 
@@ -93,7 +91,7 @@ def temperature(logits: ArrayLike, y: ArrayLike) -> float:
     The last term, a normal prior of :math:`\log T`, matters where there are few nodes, which might all be right.
 
     Args:
-        logits: One row a node, one column a class.
+        logits: One row per node, one column per class.
         y: The right class of each node; validation nodes, which did not train the model.
 
     Raises:

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["capture", "restore", "set_states", "states_of", "stream", "torch_generator"]
-
 
 def stream(seed: int, purpose: str) -> np.random.Generator:
     """The generator of ``seed`` for one ``purpose``, such as ``"dropout"``."""

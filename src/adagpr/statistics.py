@@ -17,8 +17,6 @@ from scipy import stats
 
 from adagpr.errors import InputError
 
-__all__ = ["PairedTest", "bootstrap_interval", "interval", "paired_test", "share_interval"]
-
 # Up to so many pairs all sign patterns are counted: a million sums. Beyond, so many patterns are drawn.
 MOST_EXACT = 20
 NUM_DRAWN = 100_000

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import platform
-import resource
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-
-__all__ = [
-    "available_memory",
-    "describe_machine",
-    "forget_peak_memory",
-    "keep_freed_memory",
-    "num_cores",
-    "peak_memory_mb",
-]
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
@@ -52,6 +43,10 @@ def peak_memory_mb() -> float:
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+    try:
+        import resource
+    except ImportError:  # Windows
+        return math.nan
     unit = 1 if platform.system() == "Darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
@@ -71,9 +66,10 @@ def available_memory() -> float:
 
 def describe_machine(seconds: float) -> dict[str, Any]:
     """The ``machine`` part of a record."""
+    peak = peak_memory_mb()
     return {
         "seconds": round(seconds, 3),
-        "peak_memory_mb": round(peak_memory_mb(), 1),
+        "peak_memory_mb": None if math.isnan(peak) else round(peak, 1),
         "num_cores": os.cpu_count(),
         "platform": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),

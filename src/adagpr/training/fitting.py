@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from adagpr.errors import InputError, memory_errors
 from adagpr.files import folder_lock, make_folder, write_toml
-from adagpr.graph import PARTS, Graph, Split
+from adagpr.graph import SPLIT_NAMES, Graph, Split
 from adagpr.metrics import accuracy, macro_f1, temperature
 from adagpr.nn import AdaGPR, Model, build
 from adagpr.ops import features, operator, reused
@@ -289,7 +289,7 @@ def _result(state: State, config: TrainingConfig, graph: Graph, split: Split, lo
         "stopped_by": "patience" if state.stopping.is_over(config) else "max_epochs",
         "val_objective": Epoch(*state.history[state.stopping.best_epoch - 1]).val_objective,
     }
-    for part in PARTS:
+    for part in SPLIT_NAMES:
         index: torch.Tensor = getattr(split, part)
         result[f"{part}_loss"] = F.cross_entropy(logits[index], graph.y[index]).item()
         result[f"{part}_acc"] = accuracy(logits[index], graph.y[index])

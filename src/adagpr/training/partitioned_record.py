@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from adagpr.files import make_folder, write_atomically, write_json
-from adagpr.graph import PARTS
+from adagpr.graph import SPLIT_NAMES
 from adagpr.metrics import temperature
 from adagpr.partitioning.parts import Part, Parts, part_name, positions
 from adagpr.partitioning.process_group import Group
@@ -111,7 +111,7 @@ def _write_predictions(folder: Path, part: Part, logits: Tensor, class_names: tu
     doubts = {"no neighbours": (indptr.diff() == 0).numpy()}
     table = class_table(nodes["node_id"].combine_chunks(), logits.cpu(), class_names, found, doubts)
     names = np.array([None, *class_names], dtype=object)
-    roles = np.array(["", *PARTS], dtype=object)
+    roles = np.array(["", *SPLIT_NAMES], dtype=object)
     table = table.add_column(1, "part", pa.array(roles[role].tolist(), pa.string()))
     table = table.add_column(2, "label", pa.array(names[y.numpy() + 1].tolist(), pa.string()))
     path = folder / "predictions.parquet" / f"{part_name(part.number)}.parquet"

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from adagpr.errors import InputError, memory_errors
 from adagpr.files import read_json, write_atomically, write_json
-from adagpr.graph import PARTS, Graph, Split
+from adagpr.graph import SPLIT_NAMES, Graph, Split
 from adagpr.nn import Model, build
 from adagpr.training.checkpoint import load_tensors, save_tensors
 
@@ -109,7 +109,7 @@ def history_table(rows: list[list[float]], names: list[str], coeffs: Tensor | No
 def predictions_table(graph: Graph, split: Split, logits: Tensor, temperature: float) -> pa.Table:
     """What the model says of every node that it was trained with."""
     part = np.full(graph.num_nodes, "", dtype=object)
-    for name in PARTS:
+    for name in SPLIT_NAMES:
         part[getattr(split, name).numpy()] = name
     labels = [graph.class_names[y] if y >= 0 else None for y in graph.y.tolist()]
     ids = pa.array(graph.node_ids.tolist())

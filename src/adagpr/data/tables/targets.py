@@ -15,7 +15,7 @@ from adagpr.data.splits import mask_split, random_split
 from adagpr.data.tables.cells import as_texts, as_whole, counted, quoted
 from adagpr.data.tables.sheet import TableData
 from adagpr.errors import InputError
-from adagpr.graph import PARTS, Split
+from adagpr.graph import SPLIT_NAMES, Split
 
 __all__ = ["classes", "given_split", "named_classes", "rare_classes", "split_column_of", "stratified_split"]
 
@@ -173,9 +173,9 @@ def given_split(nodes: TableData, column: str, y: Tensor) -> tuple[Split, list[s
         )
     part_of = np.array([*_PART_OF.values(), ""])[codes]
     has_label = y.numpy() >= 0
-    masks = {part: (part_of == part) & has_label for part in PARTS}
+    masks = {part: (part_of == part) & has_label for part in SPLIT_NAMES}
     said = []
-    for part in PARTS:
+    for part in SPLIT_NAMES:
         num_unlabelled = int(((part_of == part) & ~has_label).sum())
         if num_unlabelled:
             said.append(f"Left out of {part} for want of a label: {counted(num_unlabelled, 'node')}.")

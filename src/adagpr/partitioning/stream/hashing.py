@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from adagpr.graph import PARTS
+from adagpr.graph import SPLIT_NAMES
 from adagpr.partitioning.parts import positions
 from adagpr.partitioning.stream import sizes
 
@@ -60,7 +60,7 @@ class GraphSum:
 def split_sum(role: np.ndarray) -> str:
     """`Split.fingerprint` of the split in which nodes have these roles."""
     hasher = hashlib.sha256()
-    for part in PARTS:
+    for part in SPLIT_NAMES:
         index = positions(role, part)
         hasher.update(f"{len(index)}:".encode())
         hasher.update(index.numpy().data)
