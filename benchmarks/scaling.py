@@ -36,8 +36,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from adagpr.benchmarking.products import DENSE_KERNELS, SPARSE_KERNELS
 from adagpr.benchmarking.rmat import rmat
-from adagpr.data import load
-from adagpr.data.splits import random_split
+from adagpr.data import load, random_split
 from adagpr.files import read_json, write_json, write_text
 from adagpr.graph import Graph
 from adagpr.nn import build

@@ -46,7 +46,7 @@ def test_nodes_are_in_the_order_of_their_ids() -> None:
 
 def test_what_was_found_is_said() -> None:
     tables = read(edges={"source": ["a", "a", "b"], "target": ["b", "b", "b"]})
-    assert tables.said == (
+    assert tables.messages == (
         "nodes: 4 rows; ids from column 'id', labels from column 'y'.",
         "edges: 3 rows; undirected edges from column 'source' to column 'target'.",
         "1 feature from 1 column: numbers, scaled (age).",
@@ -58,7 +58,7 @@ def test_what_was_found_is_said() -> None:
         "classes, 'blue' (1), 'red' (2).",
         "There are too few labels for a split: no class has three.",
     )
-    assert tables.graph.notes == tables.said
+    assert tables.graph.notes == tables.messages
 
 
 def test_directed_edges_keep_their_direction_and_weights_are_added() -> None:
@@ -85,7 +85,7 @@ def test_the_ends_of_edges_are_found_by_name_or_by_order(columns: tuple[str, str
 def test_the_column_of_ids_is_the_one_that_the_edges_use() -> None:
     nodes = {"age": [4, 1, 3, 2], "who": NODES["id"], "y": NODES["y"]}
     tables = read_tables(nodes, EDGES)
-    assert tables.said[0] == "nodes: 4 rows; ids from column 'who', labels from column 'y'."
+    assert tables.messages[0] == "nodes: 4 rows; ids from column 'who', labels from column 'y'."
     with pytest.raises(InputError, match="nodes: no column of ids was found"):
         read_tables({"age": [4, 1, 3, 2], "y": NODES["y"]}, EDGES)
 
@@ -187,7 +187,7 @@ def test_a_column_of_parts_is_the_split_and_no_feature() -> None:
     named = read_tables(many(fold=parts, y=[None] + [i % 3 for i in range(1, 60)]), many_edges(), split_column="fold")
     assert named.split is not None
     assert named.split.train.tolist() == list(range(4, 60, 4))
-    assert "Left out of train for want of a label: 1 node." in named.said
+    assert "Left out of train for want of a label: 1 node." in named.messages
 
 
 def test_classes_of_one_or_two_nodes_are_for_training() -> None:
@@ -212,7 +212,7 @@ def test_tables_to_predict_are_read_with_the_recipe_and_classes_of_training() ->
     assert tables.graph.num_features == trained.graph.num_features
     assert tables.graph.y.tolist() == [-1] * 3
     assert tables.num_unseen.tolist() == [0, 1, 0]
-    assert "With a category that was never seen in training: 1 of 3 nodes." in tables.said
+    assert "With a category that was never seen in training: 1 of 3 nodes." in tables.messages
 
 
 @pytest.mark.parametrize(

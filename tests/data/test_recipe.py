@@ -11,8 +11,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from adagpr.data.tables import fitting
-from adagpr.data.tables.fitting import Features, fit_recipe
+from adagpr.data.tables.features import Features, fit_recipe
 from adagpr.data.tables.recipe import CategoryColumn, NumberColumn, Recipe, TextColumn
 from adagpr.data.tables.sheet import read_sheet
 from adagpr.data.tables.words import tokenise
@@ -47,7 +46,7 @@ def test_numbers_are_scaled_and_missing_ones_are_the_mean() -> None:
     expected = np.array([-2, 0, 0, 2]) / np.std([1, 3, 5])
     assert dense(features.x)[:, 0] == pytest.approx(expected)
     assert dense(features.x)[:, 1].tolist() == [0, 0, 1, 0]
-    assert "Column 'a' has 1 missing value, taken as the mean; a feature says where." in features.said
+    assert "Column 'a' has 1 missing value, taken as the mean; a feature says where." in features.messages
 
 
 def test_a_few_missing_values_get_no_feature_of_their_own() -> None:
@@ -89,10 +88,10 @@ def test_rows_are_taken_apart_in_groups_without_a_trace(monkeypatch: pytest.Monk
 
 
 def test_of_too_many_words_those_of_most_rows_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "MAX_WORDS", 2)
+    monkeypatch.setattr("adagpr.data.tables.features.MAX_WORDS", 2)
     features = fit({"text": [f"b a c{i % 40} d{i}" + " e" * (i % 2) for i in range(80)]})
     assert features.recipe.feature_names == ["text: a", "text: b"]
-    assert "Of column 'text' the 2 words of most rows are used and 41 are not." in features.said
+    assert "Of column 'text' the 2 words of most rows are used and 41 are not." in features.messages
 
 
 def test_words_are_runs_of_letters_and_digits_in_lower_case() -> None:
@@ -138,7 +137,7 @@ def test_numbers_taken_as_they_are_keep_every_bit_and_other_columns_go() -> None
     values = np.random.default_rng(0).normal(size=50).astype(np.float32)
     features = fit({"b": values, "name": ["x"] * 50, "a": [True] * 50}, as_is=True)
     assert np.array_equal(dense(features.x), np.stack([values, np.ones(50, np.float32)], axis=1))
-    assert "Column 'name' is left out: it holds no numbers." in features.said
+    assert "Column 'name' is left out: it holds no numbers." in features.messages
 
 
 def test_columns_that_say_nothing_are_left_out() -> None:
@@ -151,9 +150,9 @@ def test_columns_that_say_nothing_are_left_out() -> None:
     }
     features = fit(table)
     assert features.recipe.feature_names == ["n"]
-    assert "Column 'one' is left out: it is the same on every row." in features.said
-    assert "Column 'key' is left out: every value differs." in features.said
-    assert "Column 'note' is left out: it is a text in which no word stands in two rows." in features.said
+    assert "Column 'one' is left out: it is the same on every row." in features.messages
+    assert "Column 'key' is left out: every value differs." in features.messages
+    assert "Column 'note' is left out: it is a text in which no word stands in two rows." in features.messages
 
 
 @pytest.mark.parametrize(

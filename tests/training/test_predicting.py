@@ -14,8 +14,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from adagpr.data import load
-from adagpr.data.tables import from_tables, read_tables
+from adagpr.data import from_tables, load, read_tables
 from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.training import Run, fit

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 
 from adagpr.benchmarking.rmat import rmat
-from adagpr.data import csbm, load
-from adagpr.data.splits import random_split
+from adagpr.data import csbm, load, random_split
 from adagpr.errors import InputError, unknown_name
 from adagpr.graph import Graph, Split
 from adagpr.nn import AdaGPR

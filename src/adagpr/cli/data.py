@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adagpr.data import DatasetRow, catalogue, data_root, presence, row
+from adagpr.data import DatasetRow, OnDownload, catalogue, data_root, presence, row, sources
 from adagpr.data import fetch as fetch_files
 from adagpr.data import verify as verify_files
-from adagpr.data.catalogue import sources
-from adagpr.data.download import Progress
 from adagpr.errors import InputError
 
 if TYPE_CHECKING:
@@ -192,17 +190,16 @@ def _print(*parts: Any) -> None:
 
 
 @contextmanager
-def _progress_bar() -> Iterator[Progress | None]:
+def _progress_bar() -> Iterator[OnDownload | None]:
     """A progress bar on stderr if that is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn
-    from rich.progress import Progress as Bar
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         tasks: dict[str, Any] = {}
 
         def show(file: str, received: int, total: int | None) -> None:

@@ -139,7 +139,7 @@ def _stream(
     on_progress: OnProgress | None,
 ) -> Parts:
     """Partitions tables batch by batch, with columns found as when they are read whole."""
-    from adagpr.data.tables.linking import edge_columns, id_column
+    from adagpr.data.tables.edges import edge_columns, id_column
     from adagpr.data.tables.sheet import read_sheet
     from adagpr.data.tables.targets import split_column_of
     from adagpr.partitioning.stream import Columns, Table, partition_tables

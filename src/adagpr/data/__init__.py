@@ -9,9 +9,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from adagpr.data.catalogue import DatasetRow, catalogue, row
+from adagpr.data.catalogue import DatasetRow, catalogue, row, sources
 from adagpr.data.csbm import csbm
-from adagpr.data.download import FileStatus, data_root, fetch, presence, verify
+from adagpr.data.download import FileStatus, OnDownload, data_root, fetch, presence, verify
 from adagpr.data.load import load
 from adagpr.data.tables import Tables, from_tables, read_tables
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DatasetRow",
     "FileStatus",
+    "OnDownload",
     "Tables",
     "catalogue",
     "csbm",
@@ -33,6 +34,7 @@ __all__ = [
     "random_splits",
     "read_tables",
     "row",
+    "sources",
     "verify",
 ]
 

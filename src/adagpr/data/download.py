@@ -21,9 +21,9 @@ from adagpr.data.catalogue import DatasetRow, row, source_of, sums
 from adagpr.errors import InputError, StorageError
 from adagpr.files import cache_folder, make_folder, sha256_file, write_atomically
 
-__all__ = ["FileStatus", "Progress", "data_root", "fetch", "open_file", "presence", "verify"]
+__all__ = ["FileStatus", "OnDownload", "data_root", "fetch", "open_file", "presence", "verify"]
 
-Progress = Callable[[str, int, int | None], None]
+OnDownload = Callable[[str, int, int | None], None]
 """Called with a file, the bytes received so far, and their total if the server says it."""
 
 Presence = Literal["built in", "present", "partly", "missing"]
@@ -49,7 +49,7 @@ def data_root(root: Path | str | None = None) -> Path:
 
 
 def open_file(
-    dataset: DatasetRow, file: str, root: Path | str | None = None, progress: Progress | None = None
+    dataset: DatasetRow, file: str, root: Path | str | None = None, progress: OnDownload | None = None
 ) -> bytes:
     """The bytes of one file of a data set, with their sum checked.
 
@@ -87,7 +87,7 @@ def fetch(
     root: Path | str | None = None,
     base_url: str | None = None,
     force: bool = False,
-    progress: Progress | None = None,
+    progress: OnDownload | None = None,
 ) -> list[Path]:
     """Downloads what is missing of some data sets.
 
@@ -161,7 +161,7 @@ def _command(name: str, root: Path | str | None) -> str:
     return f"adagpr data fetch {name}" + (f" --data-root {root}" if root else "")
 
 
-def _download(name: str, file: str, path: Path, base_url: str | None, progress: Progress | None) -> None:
+def _download(name: str, file: str, path: Path, base_url: str | None, progress: OnDownload | None) -> None:
     """Receives one file, checks its sum and only then puts it in place."""
     if base_url is None:
         home, rest = source_of(file)
@@ -190,7 +190,7 @@ def _download(name: str, file: str, path: Path, base_url: str | None, progress: 
     write_atomically(path, write)
 
 
-def _receive(url: str, file: str, progress: Progress | None) -> bytes:
+def _receive(url: str, file: str, progress: OnDownload | None) -> bytes:
     """The whole body behind an http or https address."""
     with urllib.request.urlopen(url, timeout=TIMEOUT) as response:  # noqa: S310 - callers admit http and https only
         stated = response.headers.get("Content-Length")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from adagpr.data.catalogue import DatasetRow, row
 from adagpr.data.csbm import csbm
-from adagpr.data.download import Progress, open_file
+from adagpr.data.download import OnDownload, open_file
 from adagpr.data.tables import from_tables, read_tables
 from adagpr.errors import InputError, unknown_name
 
@@ -40,7 +40,7 @@ def load(
     fractions: Sequence[float] = DEFAULT_FRACTIONS,
     row_normalize: bool | None = None,
     data_root: Path | str | None = None,
-    progress: Progress | None = None,
+    progress: OnDownload | None = None,
     **options: Any,
 ) -> tuple[Graph, list[Split]]:
     """Loads a data set and its splits.

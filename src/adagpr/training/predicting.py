@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from adagpr.data.tables import read_tables
+from adagpr.data import read_tables
 from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.ops import features, operator
@@ -48,7 +48,7 @@ def predict(run: Run | Path | str, nodes: Any, edges: Any, **columns: Any) -> tu
     names = run.record["data"]["class_names"]
     found = read_tables(nodes, edges, None, recipe=run.recipe["features"], class_names=names, **asked)
     doubts = {"unseen category": found.num_unseen > 0}
-    return predict_graph(run, found.graph, doubts), found.said
+    return predict_graph(run, found.graph, doubts), found.messages
 
 
 def predict_graph(run: Run, graph: Graph, doubts: Mapping[str, np.ndarray] | None = None) -> pa.Table:

@@ -1,7 +1,7 @@
 """Tables in text files: commas or tabs between values, a header on top, compressed or not.
 
-Every value is read as a text; what a column holds is found afterwards by `adagpr.data.tables.cells`, which can then say
-which row is the odd one. Rows are counted from 1, the first below the header.
+Every value is read as a text; what a column holds is found afterwards by `adagpr.data.tables.values`, which can then
+say which row is the odd one. Rows are counted from 1, the first below the header.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
-from adagpr.data.tables.cells import quoted
+from adagpr.data.tables.values import quoted
 from adagpr.errors import InputError
 
 __all__ = ["read_delimited"]

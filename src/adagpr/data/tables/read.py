@@ -16,7 +16,7 @@ from adagpr.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
-    from adagpr.data.tables.fitting import Features
+    from adagpr.data.tables.features import Features
     from adagpr.data.tables.recipe import Recipe
     from adagpr.data.tables.sheet import TableData
     from adagpr.graph import Graph, Split
@@ -35,14 +35,14 @@ class Tables:
         split: Train, val and test nodes; none if there are too few labels for one.
         recipe: How the features were made, to make them again at prediction.
         num_unseen: For each node, in how many columns it has a category that was never seen in training.
-        said: What was found and done, one sentence each, for the user.
+        messages: What was found and done, one sentence each, for the user.
     """
 
     graph: Graph
     split: Split | None
     recipe: Recipe
     num_unseen: np.ndarray
-    said: tuple[str, ...]
+    messages: tuple[str, ...]
 
 
 def from_tables(
@@ -146,14 +146,14 @@ def read_tables(
         >>> tables = read_tables(people, {"src": [7, 9], "dst": [9, 4]}, "topic")
         >>> tables.graph.node_ids.tolist(), tables.split
         ([4, 7, 9], None)
-        >>> tables.said[0]
+        >>> tables.messages[0]
         "nodes: 3 rows; ids from column 'id', labels from column 'topic'."
     """
     from adagpr.data.splits import check_seed
-    from adagpr.data.tables.cells import counted
-    from adagpr.data.tables.linking import adjacency, edge_columns, id_column, ordered_ids
+    from adagpr.data.tables.edges import adjacency, edge_columns, id_column, ordered_ids
     from adagpr.data.tables.sheet import read_sheet
     from adagpr.data.tables.targets import split_column_of
+    from adagpr.data.tables.values import counted
     from adagpr.graph import Graph
 
     check_seed("read_tables", seed)
@@ -173,7 +173,7 @@ def read_tables(
     adj, found = adjacency(ids, links, ends, directed, sheet.where(key))
     y, names, split, about = _targets(sheet, label, part, seed, fractions, class_names)
     made, num_unseen = _features(sheet, [key, *taken], features, as_is, recipe)
-    notes = (*found, *made.said[1:], *about)
+    notes = (*found, *made.messages[1:], *about)
     unused = [column for column in links.names if column not in (ends.source, ends.target, ends.weight)]
     chosen = (
         f"{sheet.name}: {counted(len(sheet), 'row')}; ids from column '{key}'"
@@ -183,9 +183,9 @@ def read_tables(
         f"'{ends.source}' to column '{ends.target}'"
         + (f", weights from column '{ends.weight}'" if ends.weight is not None else "")
         + (f"; not used: {', '.join(unused)}." if unused else "."),
-        made.said[0],
+        made.messages[0],
     )
-    said = (*chosen, *notes)
+    messages = (*chosen, *notes)
     columns = {
         "id": key,
         "source": ends.source,
@@ -197,8 +197,8 @@ def read_tables(
     given: dict[str, Any] = {"id": id, "source": source, "target": target, "weight": weight, "features": features}
     given |= {"directed": directed or None, "as_is": as_is or None, "split_column": split_column}
     origin = _origin(nodes, edges, label, given)
-    graph = Graph(made.x, adj, y, names, _node_ids(ids), _name(nodes), said, origin, kept)
-    return Tables(graph, split, made.recipe, num_unseen, said)
+    graph = Graph(made.x, adj, y, names, _node_ids(ids), _name(nodes), messages, origin, kept)
+    return Tables(graph, split, made.recipe, num_unseen, messages)
 
 
 def _origin(nodes: Any, edges: Any, label: str | None, given: dict[str, Any]) -> dict[str, Any]:
@@ -230,8 +230,8 @@ def _targets(
     about = [f"Without a label: {num_missing} of {len(y)} nodes."] if num_missing else []
     about += rare_classes(y, names)
     if part is not None:
-        split, said = given_split(sheet, part, y)
-        return y, names, split, about + said
+        split, messages = given_split(sheet, part, y)
+        return y, names, split, about + messages
     drawn = stratified_split(y, seed, fractions)
     if drawn is None:
         about.append("There are too few labels for a split: no class has three.")
@@ -248,17 +248,19 @@ def _features(
     """The features with their recipe, found or applied, and the number of unseen categories of each node."""
     import numpy as np
 
-    from adagpr.data.tables.cells import counted
-    from adagpr.data.tables.fitting import Features, fit_recipe
+    from adagpr.data.tables.features import Features, fit_recipe
     from adagpr.data.tables.recipe import Recipe
+    from adagpr.data.tables.values import counted
 
     if recipe is not None:
         known = recipe if isinstance(recipe, Recipe) else Recipe.from_plain(recipe)
         x, num_unseen = known.apply(sheet)
         unseen = int((num_unseen > 0).sum())
-        said = [f"{counted(len(known.feature_names), 'feature')} as in training."]
-        said += [f"With a category that was never seen in training: {unseen} of {len(sheet)} nodes."] if unseen else []
-        return Features(known, x, tuple(said)), num_unseen
+        messages = [f"{counted(len(known.feature_names), 'feature')} as in training."]
+        messages += (
+            [f"With a category that was never seen in training: {unseen} of {len(sheet)} nodes."] if unseen else []
+        )
+        return Features(known, x, tuple(messages)), num_unseen
     if isinstance(features, str):
         raise InputError(f"features must be a list of columns, got '{features}'.")
     for column in features or ():
@@ -269,8 +271,8 @@ def _features(
     columns = free if features is None else [column for column in sheet.names if column in features]
     fitted = fit_recipe(sheet, columns, as_is=as_is, asked=features is not None)
     unused = [column for column in sheet.nameless if column not in taken] if features is None else []
-    said = [f"A column without a name is left out ({', '.join(sorted(unused))})."] if unused else []
-    return Features(fitted.recipe, fitted.x, (*fitted.said, *said)), np.zeros(len(sheet), dtype=np.int64)
+    messages = [f"A column without a name is left out ({', '.join(sorted(unused))})."] if unused else []
+    return Features(fitted.recipe, fitted.x, (*fitted.messages, *messages)), np.zeros(len(sheet), dtype=np.int64)
 
 
 def _node_ids(ids: Any) -> np.ndarray:

@@ -24,8 +24,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from adagpr.arguments import Finite, Positive, check
-from adagpr.data.tables.cells import is_number_text, quoted
 from adagpr.data.tables.sheet import TableData, read_sheet
+from adagpr.data.tables.values import is_number_text, quoted
 from adagpr.data.tables.words import Tokens, tfidf, tokenise
 from adagpr.errors import InputError
 from adagpr.graph import compact_features

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from adagpr.data.tables.cells import Kind, as_texts, kind_of, plain, typed, without_missing_words, without_views
 from adagpr.data.tables.delimited import read_delimited
+from adagpr.data.tables.values import Kind, as_texts, kind_of, plain, typed, without_missing_words, without_views
 from adagpr.errors import InputError, unknown_name
 
 __all__ = ["TableData", "read_sheet"]
@@ -61,7 +61,7 @@ class TableData:
         return list(self.columns)
 
     def values(self, column: str) -> Any:
-        """A column as an Arrow array in one of the forms of `adagpr.data.tables.cells`, missing values as nulls."""
+        """A column as an Arrow array in one of the forms of `adagpr.data.tables.values`, missing values as nulls."""
         if column not in self._typed:
             self._typed[column] = typed(self._cleaned(column)) if self.is_text else self._plain(column)
         return self._typed[column]

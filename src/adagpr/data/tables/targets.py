@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from adagpr.data.splits import mask_split, random_split
-from adagpr.data.tables.cells import as_texts, as_whole, counted, quoted
 from adagpr.data.tables.sheet import TableData
+from adagpr.data.tables.values import as_texts, as_whole, counted, quoted
 from adagpr.errors import InputError
 from adagpr.graph import SPLIT_NAMES, Split
 
@@ -174,11 +174,11 @@ def given_split(nodes: TableData, column: str, y: Tensor) -> tuple[Split, list[s
     part_of = np.array([*_PART_OF.values(), ""])[codes]
     has_label = y.numpy() >= 0
     masks = {part: (part_of == part) & has_label for part in SPLIT_NAMES}
-    said = []
+    messages = []
     for part in SPLIT_NAMES:
         num_unlabelled = int(((part_of == part) & ~has_label).sum())
         if num_unlabelled:
-            said.append(f"Left out of {part} for want of a label: {counted(num_unlabelled, 'node')}.")
+            messages.append(f"Left out of {part} for want of a label: {counted(num_unlabelled, 'node')}.")
         if not masks[part].any():
             raise InputError(f"{nodes.where(column)}: there are no {part} nodes with a label.")
-    return mask_split(masks["train"], masks["val"], masks["test"], "given"), said
+    return mask_split(masks["train"], masks["val"], masks["test"], "given"), messages

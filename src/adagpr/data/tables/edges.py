@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import scipy.sparse as sp
 
-from adagpr.data.tables.cells import as_whole, counted, is_number_text, quoted
 from adagpr.data.tables.recipe import numbers_of
 from adagpr.data.tables.sheet import TableData
+from adagpr.data.tables.values import as_whole, counted, is_number_text, quoted
 from adagpr.errors import InputError
 from adagpr.graph import edges_to_csr
 
@@ -167,8 +167,8 @@ def _positions(ids: Any, values: Any) -> np.ndarray:
         values = _whole_texts(values)
     elif ids.type != values.type:
         whole = _whole_texts(ids)
-        supports_fused_stack = whole.null_count == 0 and pc.count_distinct(whole).as_py() == len(whole)
-        ids, values = (whole, values) if supports_fused_stack else (ids, values.cast(pa.large_string()))
+        is_one_to_one = whole.null_count == 0 and pc.count_distinct(whole).as_py() == len(whole)
+        ids, values = (whole, values) if is_one_to_one else (ids, values.cast(pa.large_string()))
     found = pc.index_in(values, value_set=ids)
     known = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
     return np.where(known, pc.fill_null(found, -1).to_numpy(zero_copy_only=False), -1).astype(np.int64)
@@ -197,18 +197,18 @@ def adjacency(
     _check_known(edges, ends, places, ids_at)
     sources, targets = places
     weight = np.ones(len(edges)) if ends.weight is None else _weights(edges, ends.weight)
-    said = []
+    messages = []
     if (weight == 0).any():
-        said.append(f"{counted(int((weight == 0).sum()), 'row')} of {edges.name} with weight 0 left out.")
+        messages.append(f"{counted(int((weight == 0).sum()), 'row')} of {edges.name} with weight 0 left out.")
         sources, targets, weight = sources[weight > 0], targets[weight > 0], weight[weight > 0]
     num_given = len(sources)
     sources, targets, weight = _merged(sources, targets, weight, len(ids), ends.weight is not None)
     if len(sources) < num_given:
         how = "merged, each edge counted once" if ends.weight is None else "merged, their weights added"
-        said.append(f"{counted(num_given - len(sources), 'row')} of {edges.name} that repeat an edge {how}.")
+        messages.append(f"{counted(num_given - len(sources), 'row')} of {edges.name} that repeat an edge {how}.")
     num_loops = int((sources == targets).sum())
     if num_loops:
-        said.append(f"{counted(num_loops, 'edge')} from a node to itself kept.")
+        messages.append(f"{counted(num_loops, 'edge')} from a node to itself kept.")
     if not directed:
         sources, targets = np.concatenate([sources, targets]), np.concatenate([targets, sources])
         weight = np.concatenate([weight, weight])
@@ -216,8 +216,8 @@ def adjacency(
     touched = np.zeros(len(ids), dtype=bool)
     touched[sources[sources != targets]] = touched[targets[sources != targets]] = True
     if not touched.all():
-        said.append(f"Without an edge to another node: {int((~touched).sum())} of {len(ids)} nodes.")
-    return adj, said
+        messages.append(f"Without an edge to another node: {int((~touched).sum())} of {len(ids)} nodes.")
+    return adj, messages
 
 
 def _check_known(edges: TableData, ends: EdgeColumns, places: list[np.ndarray], ids_at: str) -> None:

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 from torch import Tensor
 
-from adagpr.data.tables.cells import counted, is_number_text, quoted
 from adagpr.data.tables.recipe import CategoryColumn, NumberColumn, Recipe, TextColumn, join_blocks, numbers_of
 from adagpr.data.tables.sheet import TableData
+from adagpr.data.tables.values import counted, is_number_text, quoted
 from adagpr.data.tables.words import choose_words, tokenise
 from adagpr.errors import InputError
 
@@ -44,12 +44,12 @@ class Features:
     Attributes:
         recipe: How to make it again.
         x: The features, one row a node.
-        said: What a person should know, one sentence each.
+        messages: What a person should know, one sentence each.
     """
 
     recipe: Recipe
     x: Tensor | sp.csr_array
-    said: tuple[str, ...]
+    messages: tuple[str, ...]
 
 
 @dataclass(eq=False)
@@ -59,12 +59,12 @@ class _Fit:
     sheet: TableData
     columns: list[NumberColumn | CategoryColumn | TextColumn] = field(default_factory=list)
     blocks: list[np.ndarray | sp.csr_array] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     max_words: int = MAX_WORDS
 
     def leave_out(self, column: str, reason: str) -> None:
         """Says why a column gives no feature."""
-        self.said.append(f"Column '{column}' is left out: {reason}.")
+        self.messages.append(f"Column '{column}' is left out: {reason}.")
 
 
 def fit_recipe(sheet: TableData, columns: Sequence[str], *, as_is: bool = False, asked: bool = False) -> Features:
@@ -101,10 +101,10 @@ def fit_recipe(sheet: TableData, columns: Sequence[str], *, as_is: bool = False,
     if not fit.columns:
         raise InputError(
             f"{sheet.name}: no column is left to make features of. "
-            + (" ".join(fit.said) or "There are none beside ids and labels.")
+            + (" ".join(fit.messages) or "There are none beside ids and labels.")
         )
     recipe = Recipe(columns=tuple(fit.columns))
-    return Features(recipe, join_blocks(fit.blocks), (_summary(fit.columns), *fit.said))
+    return Features(recipe, join_blocks(fit.blocks), (_summary(fit.columns), *fit.messages))
 
 
 _Kind = Literal["number", "date", "boolean", "as is", "category", "text"]
@@ -177,7 +177,7 @@ def _number(fit: _Fit, column: str, kind: Literal["number", "date", "boolean", "
             position = sheet.first(np.abs(numbers) == np.abs(known).max())
             raise InputError(f"{sheet.where(column, position)}: the number is too large to be scaled.")
         if num_missing:
-            fit.said.append(_missing(column, num_missing, has_missing))
+            fit.messages.append(_missing(column, num_missing, has_missing))
         if known.min() == known.max() or deviation == 0:
             if not has_missing:
                 fit.leave_out(column, "it is the same on every row")
@@ -205,9 +205,9 @@ def _category(fit: _Fit, column: str) -> None:
         fit.leave_out(column, "every value differs" if rare else "it is the same on every row")
         return
     if num_missing:
-        fit.said.append(f"Column '{column}' has {counted(num_missing, 'missing value')}, taken as a category.")
+        fit.messages.append(f"Column '{column}' has {counted(num_missing, 'missing value')}, taken as a category.")
     if rare:
-        fit.said.append(
+        fit.messages.append(
             f"Column '{column}' has {counted(len(rare), 'value')} of one row only, counted as one category."
         )
     fit.columns.append(entry)
@@ -222,9 +222,11 @@ def _text(fit: _Fit, column: str) -> None:
         fit.leave_out(column, "it is a text in which no word stands in two rows")
         return
     if values.null_count:
-        fit.said.append(f"Column '{column}' has {counted(values.null_count, 'missing text')}, taken as empty.")
+        fit.messages.append(f"Column '{column}' has {counted(values.null_count, 'missing text')}, taken as empty.")
     if num_left:
-        fit.said.append(f"Of column '{column}' the {len(words)} words of most rows are used and {num_left} are not.")
+        fit.messages.append(
+            f"Of column '{column}' the {len(words)} words of most rows are used and {num_left} are not."
+        )
     entry = TextColumn(name=column, words=tuple(words), idf=tuple(idf))
     fit.columns.append(entry)
     fit.blocks.append(entry.block(tokens))
