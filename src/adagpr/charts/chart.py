@@ -1,0 +1,283 @@
+"""Charts as plain data: what is shown, apart from how it is drawn. A chart also knows its numbers as a table.
+
+A colour is a hexadecimal one, the same everywhere, or a role that every drawing fills in: ``"main"``, ``"faint"``,
+``"soft"`` or ``"text"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Number = float | None
+
+COLOURS = ("#1f6f8b", "#c0392b", "#a8680c", "#6b4c9a", "#2e7d32", "#444444", "#b03a7c")
+# From near to far, or from first to last: of middle lightness, to be readable on white and on black.
+_STOPS = ("#2f74b5", "#1f9e89", "#8f9c1f", "#d98a1f", "#cf4a3c", "#8a4fa3")
+
+
+def ramp(number: int, count: int) -> str:
+    """The colour of one of ``count`` things that have an order."""
+    at = number / max(count - 1, 1) * (len(_STOPS) - 1) if count > len(_STOPS) else number
+    low = min(int(at), len(_STOPS) - 2)
+    pairs = zip(_channels(_STOPS[low]), _channels(_STOPS[low + 1]), strict=True)
+    return "#" + "".join(f"{round(a + (at - low) * (b - a)):02x}" for a, b in pairs)
+
+
+def _channels(colour: str) -> tuple[int, ...]:
+    return tuple(int(colour[start : start + 2], 16) for start in (1, 3, 5))
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What an axis says and shows.
+
+    Attributes:
+        title: What its values are.
+        includes: A range that it shows at least.
+        limits: The range that it shows exactly; values outside are drawn at its edge.
+        ticks: Its marked values and their labels, by default round numbers.
+        is_log: Whether it is logarithmic.
+    """
+
+    title: str = ""
+    includes: tuple[float, float] | None = None
+    limits: tuple[float, float] | None = None
+    ticks: tuple[tuple[float, str], ...] | None = None
+    is_log: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A chart of some kind.
+
+    Attributes:
+        name: Names its files.
+        title: The line above it.
+        caption: What it shows and how to read it.
+    """
+
+    name: str
+    title: str
+    caption: str = ""
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """Names of the columns of its numbers."""
+        raise NotImplementedError
+
+    @property
+    def rows(self) -> tuple[tuple[Any, ...], ...]:
+        """Its numbers."""
+        raise NotImplementedError
+
+    @property
+    def legend(self) -> tuple[tuple[str, str], ...]:
+        """Name and colour of what is explained below the chart."""
+        return ()
+
+    @property
+    def summary(self) -> str:
+        """What a screen reader says of its values."""
+        return ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of `Lines`.
+
+    Attributes:
+        name: What it is.
+        values: Its values; none where there is no value.
+        colour: By default by its place among the lines.
+        is_bold: Whether it is thick.
+        is_dashed: Whether it has gaps.
+        has_dots: Whether each value has a dot.
+        is_named: Whether the legend names it.
+    """
+
+    name: str
+    values: Sequence[Number]
+    colour: str = ""
+    is_bold: bool = False
+    is_dashed: bool = False
+    has_dots: bool = False
+    is_named: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines(Chart):
+    """Lines over one horizontal axis.
+
+    Attributes:
+        x: The horizontal axis.
+        at: The values on it.
+        lines: The lines, each with as many values.
+        y: The vertical axis.
+        mark: A marked value of the horizontal axis, and its words.
+        sizes: Name and counts of what each point is made of; the first line then has dots of that size.
+    """
+
+    x: Axis
+    at: Sequence[float]
+    lines: Sequence[Line]
+    y: Axis = field(default_factory=Axis)
+    mark: tuple[float, str] | None = None
+    sizes: tuple[str, Sequence[int]] | None = None
+
+    @property
+    def coloured(self) -> list[tuple[Line, str]]:
+        """The lines with their colours."""
+        return [(line, line.colour or ramp(number, len(self.lines))) for number, line in enumerate(self.lines)]
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """The horizontal axis, each line, and the sizes."""
+        return (self.x.title, *(line.name for line in self.lines), *(self.sizes or ())[:1])
+
+    @property
+    def rows(self) -> tuple[tuple[Any, ...], ...]:
+        """One row per value of the horizontal axis."""
+        sizes = () if self.sizes is None else (self.sizes[1],)
+        return tuple(zip(self.at, *(line.values for line in self.lines), *sizes, strict=True))
+
+    @property
+    def legend(self) -> tuple[tuple[str, str], ...]:
+        """The lines that are named."""
+        return tuple((line.name, colour) for line, colour in self.coloured if line.is_named)
+
+    @property
+    def summary(self) -> str:
+        """Where each of few lines begins and ends."""
+        if len(self.lines) > 4:
+            return f"{len(self.lines)} lines over {self.x.title}."
+        ends = []
+        for line in self.lines:
+            known = [value for value in line.values if value is not None]
+            if known:
+                ends.append(f"{line.name} from {known[0]:.3g} to {known[-1]:.3g}")
+        return f"Over {self.x.title} {self.at[0]:g} to {self.at[-1]:g}: {', '.join(ends)}."
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A point of `Dots`: its place, its kind (``"complete"``, ``"pruned"`` or ``"best"``) and its words."""
+
+    x: float
+    y: float
+    kind: str
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dots(Chart):
+    """Points of several kinds, and a line that goes through their plane in steps.
+
+    Attributes:
+        x: The horizontal axis.
+        y: The vertical axis.
+        dots: The points, the last on top.
+        steps: The corners of the line; between two of them it is level, then vertical.
+    """
+
+    x: Axis
+    y: Axis
+    dots: Sequence[Dot]
+    steps: Sequence[tuple[float, float]] = ()
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """Both axes, the kind and the words."""
+        return (self.x.title or "x", self.y.title or "y", "kind", "label")
+
+    @property
+    def rows(self) -> tuple[tuple[Any, ...], ...]:
+        """One row per point."""
+        return tuple((dot.x, dot.y, dot.kind, dot.label) for dot in self.dots)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars(Chart):
+    """Horizontal bars, one or two per row.
+
+    Attributes:
+        labels: Words of each row.
+        bars: Values by name, one or two names; values are not negative.
+        key: What the words are.
+        unit: What follows each value.
+        digits: Decimals of a value.
+        longest: Value of the longest bar, by default the largest.
+        more: Further columns of the numbers.
+    """
+
+    labels: Sequence[str]
+    bars: Mapping[str, Sequence[float]]
+    key: str = "name"
+    unit: str = ""
+    digits: int = 1
+    longest: float | None = None
+    more: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """The words, the bars and the further columns."""
+        return (self.key, *self.bars, *self.more)
+
+    @property
+    def rows(self) -> tuple[tuple[Any, ...], ...]:
+        """One row per row of bars."""
+        return tuple(zip(self.labels, *self.bars.values(), *self.more.values(), strict=True))
+
+    @property
+    def legend(self) -> tuple[tuple[str, str], ...]:
+        """The bars, where there are two per row."""
+        return tuple(zip(self.bars, ("main", "faint"), strict=True)) if len(self.bars) == 2 else ()
+
+    @property
+    def summary(self) -> str:
+        """The first rows."""
+        pairs = zip(self.labels, next(iter(self.bars.values())), strict=True)
+        shown = [f"{label} {value:.{self.digits}f}{self.unit}" for label, value in pairs]
+        return f"{', '.join(shown[:8])}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeatMap(Chart):
+    """Boxes, the darker the larger the value.
+
+    Attributes:
+        values: The values, not negative, ``[rows][columns]``.
+        row_names: Name of each row.
+        column_names: Name of each column.
+        row_title: What a row is.
+        column_title: What a column is.
+        digits: Decimals of a value in its box.
+        by_row: Whether darkness is the share of the row, else the value itself.
+        square: Whether boxes are as high as wide.
+    """
+
+    values: Sequence[Sequence[float]]
+    row_names: Sequence[str]
+    column_names: Sequence[str]
+    row_title: str
+    column_title: str
+    digits: int = 2
+    by_row: bool = False
+    square: bool = False
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """The rows' title and the columns' names."""
+        return (self.row_title, *self.column_names)
+
+    @property
+    def rows(self) -> tuple[tuple[Any, ...], ...]:
+        """Each row with its name."""
+        return tuple((name, *row) for name, row in zip(self.row_names, self.values, strict=True))
+
+    @property
+    def shades(self) -> list[list[float]]:
+        """How dark each box is, from 0 to 1."""
+        wholes = [(sum(row) or 1.0) if self.by_row else 1.0 for row in self.values]
+        return [[value / whole for value in row] for row, whole in zip(self.values, wholes, strict=True)]

@@ -1,0 +1,178 @@
+"""Charts drawn by matplotlib: figure objects, and their files for a paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import singledispatch
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from adagpr.charts.chart import COLOURS, Axis, Bars, Chart, Dots, HeatMap, Lines
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Columns of a figure with several charts, names in a legend, and boxes of a heat map with numbers in them.
+_MOST_COLUMNS, _MOST_NAMED, _MOST_WRITTEN = 4, 12, 300
+_ROLES = {"main": COLOURS[0], "faint": "#b5bec8", "soft": "#777777", "text": "black"}
+_GREY = "#999999"
+_DOTS: dict[str, dict[str, Any]] = {
+    "complete": {"color": COLOURS[0], "alpha": 0.75, "s": 18},
+    "pruned": {"facecolors": "none", "edgecolors": "#777777", "s": 18},
+    "best": {"color": COLOURS[1], "s": 45, "zorder": 3},
+}
+
+
+def figure(
+    charts: Chart | Sequence[Chart],
+    *,
+    title: str = "",
+    size: tuple[float, float] | None = None,
+    legend: str = "outside lower center",
+) -> Figure:
+    """One chart, or several in panels that share their vertical axis and their legend, as a matplotlib figure.
+
+    Args:
+        charts: What to draw.
+        title: The line above several charts.
+        size: Width and height in inches, by default by what is drawn.
+        legend: Where the legend is, as matplotlib calls it.
+    """
+    from matplotlib.figure import Figure
+
+    several = [charts] if isinstance(charts, Chart) else list(charts)
+    columns = min(len(several), _MOST_COLUMNS)
+    rows = -(-len(several) // columns)
+    if size is None:
+        size = _size(several[0]) if len(several) == 1 else (3.1 * columns, 2.6 * rows + 0.3)
+    drawn = Figure(figsize=size, layout="constrained")
+    panels = drawn.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+    for number, (chart, panel) in enumerate(zip(several, panels, strict=False)):
+        panel.set_title(chart.title, fontsize=11 if len(several) == 1 else 10)
+        _draw(chart, panel)
+        if number % columns:
+            panel.set_ylabel("")
+    for panel in panels[len(several) :]:
+        panel.set_axis_off()
+    handles, labels = panels[0].get_legend_handles_labels()
+    if labels:
+        is_beside = "right" in legend or "left" in legend
+        drawn.legend(handles, labels, frameon=False, fontsize=8, loc=legend, ncols=1 if is_beside else 4)
+    if title:
+        drawn.suptitle(title, fontsize=11)
+    return drawn
+
+
+def picture_files(drawn: Figure, endings: Sequence[str] = ("pdf", "png", "svg")) -> dict[str, bytes]:
+    """The content of a figure's files by ending; equal figures give equal bytes."""
+    import matplotlib
+
+    # Without dates and names of versions, so that equal pictures are equal files.
+    metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None, "Creator": None}}
+    contents = {}
+    with matplotlib.rc_context({"svg.hashsalt": "adagpr", "svg.fonttype": "none"}):
+        for ending in endings:
+            buffer = BytesIO()
+            drawn.savefig(buffer, format=ending, dpi=160, metadata=metadata.get(ending))
+            contents[ending] = buffer.getvalue()
+    return contents
+
+
+def _size(chart: Chart) -> tuple[float, float]:
+    height = 3.4 if isinstance(chart, Lines | Dots) else 0.8 + 0.3 * len(chart.rows)
+    return 5.2, min(max(height, 2.2), 12.0)
+
+
+@singledispatch
+def _draw(chart: Chart, panel: Any) -> None:
+    """Draws a chart into a panel."""
+    raise NotImplementedError(type(chart).__name__)
+
+
+def _colour(colour: str) -> str:
+    return _ROLES.get(colour, colour)
+
+
+def _set_axes(panel: Any, x: Axis, y: Axis) -> None:
+    for axis, name in ((x, "x"), (y, "y")):
+        if axis.is_log:
+            panel.set(**{f"{name}scale": "log"})
+        if axis.ticks is not None:
+            places, labels = zip(*axis.ticks, strict=True)
+            getattr(panel, f"set_{name}ticks")(places, labels)
+            getattr(panel, f"{name}axis").minorticks_off()
+        low, high = getattr(panel, f"get_{name}lim")()
+        if axis.limits is not None:
+            panel.set(**{f"{name}lim": axis.limits})
+        elif axis.includes is not None:
+            margin = 0.03 * (axis.includes[1] - axis.includes[0])
+            limits = min(low, axis.includes[0] - margin), max(high, axis.includes[1] + margin)
+            panel.set(**{f"{name}lim": limits})
+        panel.set(**{f"{name}label": axis.title})
+
+
+@_draw.register
+def _(chart: Lines, panel: Any) -> None:
+    are_few = len(chart.lines) <= _MOST_NAMED
+    for line, colour in chart.coloured:
+        pairs = [(a, b) for a, b in zip(chart.at, line.values, strict=True) if b is not None]
+        if pairs:
+            xs, ys = zip(*pairs, strict=True)
+            panel.plot(
+                xs,
+                ys,
+                color=_colour(colour),
+                linewidth=2.2 if line.is_bold else 1.3,
+                linestyle="--" if line.is_dashed else "-",
+                marker="o" if line.has_dots else None,
+                markersize=4,
+                label=line.name if are_few or line.is_named else None,
+            )
+    if chart.sizes is not None:
+        line, colour = chart.coloured[0]
+        areas = [100 * count / max(chart.sizes[1]) for count in chart.sizes[1]]
+        panel.scatter(chart.at, line.values, s=areas, color=_colour(colour), alpha=0.55)
+    if chart.mark is not None:
+        panel.axvline(chart.mark[0], color=_GREY, linewidth=0.8, linestyle="--")
+    _set_axes(panel, chart.x, chart.y)
+
+
+@_draw.register
+def _(chart: Dots, panel: Any) -> None:
+    if chart.steps:
+        xs, ys = zip(*chart.steps, strict=True)
+        panel.step(xs, ys, where="post", color=COLOURS[1], linewidth=1.2)
+    for kind, style in _DOTS.items():
+        places = [(dot.x, dot.y) for dot in chart.dots if dot.kind == kind]
+        if places:
+            panel.scatter(*zip(*places, strict=True), label=kind, **style)
+    _set_axes(panel, chart.x, chart.y)
+
+
+@_draw.register
+def _(chart: Bars, panel: Any) -> None:
+    count, places = len(chart.bars), range(len(chart.labels))
+    for number, (name, values) in enumerate(chart.bars.items()):
+        at = [place + (number - (count - 1) / 2) * 0.4 for place in places]
+        colour = _ROLES["faint" if number else "main"]
+        panel.barh(at, values, height=0.8 / count, color=colour, label=name if count > 1 else None)
+    panel.set_yticks(list(places), list(chart.labels), fontsize=8)
+    panel.invert_yaxis()
+    panel.set_xlabel(next(iter(chart.bars)) if count == 1 else f"in{chart.unit}")
+
+
+@_draw.register
+def _(chart: HeatMap, panel: Any) -> None:
+    panel.imshow(chart.shades, cmap="Blues", aspect="auto", vmin=0, vmax=1)
+    panel.set_xticks(range(len(chart.column_names)), list(chart.column_names), fontsize=8)
+    every = max(1, len(chart.row_names) // 32)
+    panel.set_yticks(range(0, len(chart.row_names), every), list(chart.row_names[::every]), fontsize=8)
+    panel.set_ylabel(chart.row_title)
+    panel.set_xlabel(chart.column_title)
+    if len(chart.row_names) * len(chart.column_names) > _MOST_WRITTEN:
+        return
+    for y, (row, shades) in enumerate(zip(chart.values, chart.shades, strict=True)):
+        for x, (value, shade) in enumerate(zip(row, shades, strict=True)):
+            words = f"{value:d}" if isinstance(value, int) else f"{value:.2f}" if value else "0"
+            colour = "white" if shade > 0.6 else "black"
+            panel.text(x, y, words, ha="center", va="center", fontsize=7, color=colour)
