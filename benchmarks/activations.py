@@ -25,11 +25,11 @@ def run() -> None:
     for name, layers, num_seeds in CELLS:
         row = experiment(name)
         cell = next(cell for cell in row.cells() if cell.layers == layers)
-        graph, splits = load(row.data.name, row.data.split)
+        graph, splits = load(row.dataset, row.split)
         for dtype in ("float32", "bfloat16"):
             options = {**cell.options, "activations": dtype}
             runs = fit_all(graph, splits, seeds=range(num_seeds), out=RUNS / f"{name}-{dtype}", **options)
-            record.setdefault(row.data.name, {})[dtype] = [round(item.test_acc, 4) for item in runs]
+            record.setdefault(row.dataset, {})[dtype] = [round(item.test_acc, 4) for item in runs]
             write_json(RECORD, record)
 
 

@@ -38,8 +38,8 @@ def main(names: list[str]) -> None:
     for name in names:
         row, depth = experiment(name.partition(":")[0]), name.partition(":")[2]
         cell = next(cell for cell in row.cells() if depth in ("", str(cell.layers)))
-        model, grid = str(row.model["name"]), GRIDS[str(row.model["name"])]
-        graph, splits = load(row.data.name, row.data.split)
+        model, grid = row.model, GRIDS[row.model]
+        graph, splits = load(row.dataset, row.split)
         seeds = (0,) if len(splits) > 1 else (0, 1)
         tried = []
         for values in product(*grid.values()):

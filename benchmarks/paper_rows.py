@@ -22,4 +22,4 @@ def paper_row(dataset: str) -> tuple[Experiment, Cell, Graph, list[Split]]:
     name, layers = ROWS[dataset]
     row = experiment(name)
     (cell,) = (cell for cell in row.cells() if cell.layers == layers)
-    return row, cell, *load(row.data.name, row.data.split)
+    return row, cell, *load(row.dataset, row.split)

@@ -9,7 +9,7 @@ import torch
 
 from adagpr.data import load
 from adagpr.errors import InputError
-from adagpr.experiments.catalogue import experiment
+from adagpr.experiments import experiment
 from adagpr.graph import Graph, Split
 from adagpr.metrics import accuracy, calibration, temperature
 from adagpr.training import Run, fit

@@ -38,7 +38,7 @@ def test_the_data_root_is_where_files_are_read_from(
     benchmark_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ADAGPR_DATA", str(tmp_path))
-    monkeypatch.setitem(catalogue()[ROW].training, "max_epochs", 2)
+    monkeypatch.setitem(catalogue()[ROW].options, "max_epochs", 2)
     words = ("reproduce", "evolution", "--only", ROW, "--jobs", "1", "--data-root", str(benchmark_root), "--json")
     (found,) = json.loads(adagpr(*words, "--out", str(tmp_path / "out")))
     assert (found["dataset"], found["num_runs"]) == ("texas", 10)
@@ -115,7 +115,7 @@ def _short(out: Path, max_epochs: int = 4) -> list[str]:
     script = (
         "import sys; from adagpr.experiments import catalogue; from adagpr.cli.main import main\n"
         "from adagpr.training.fitting import Session\n"
-        f"for row in catalogue().values(): row.training['max_epochs'] = {max_epochs}\n"
+        f"for row in catalogue().values(): row.options['max_epochs'] = {max_epochs}\n"
         "finish = Session.finish\n"
         "def noted(session):\n"
         "    run = finish(session)\n"

@@ -7,23 +7,37 @@ import pytest
 from adagpr.data import catalogue as datasets
 from adagpr.errors import InputError
 from adagpr.experiments import Experiment, catalogue, experiment
-from adagpr.experiments.catalogue import _read
+from adagpr.experiments.catalogue import read_rows
 from adagpr.nn import build
+from adagpr.training import TrainingConfig
 
 ROWS = list(catalogue().values())
-TOP = 'table = 2\nmethod = "GCN"\nsettings = "usual"\nsettings_from = ""\n'
-DATA = '[data]\nname = "cora"\nsplit = "public"\n'
+FILES = sorted((Path(__file__).parents[2] / "src" / "adagpr" / "experiments" / "paper").glob("*.toml"))
+TOP = 'table = 2\nmethod = "GCN"\nsettings = "usual"\nsettings_from = "{dataset}.sh"\nsplit = "public"\n'
+REST = '[model]\nname = "gcn"\n[dataset.cora]\npublished = { 2 = 80.0 }\n'
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_every_file_is_one_printed_row(path: Path) -> None:
+    rows = read_rows(path)
+    assert len({row.dataset for row in rows}) == len(rows) > 0
+    assert {row.method for row in rows} == {rows[0].method}
+
+
+def test_the_names_of_records_are_unique() -> None:
+    names = [cell.name for path in FILES for row in read_rows(path) for cell in row.cells()]
+    assert len(names) == len(set(names)) == 240
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
 def test_every_row_names_a_data_set_a_split_and_a_model_that_can_be_built(row: Experiment) -> None:
-    assert row.data.split in datasets()[row.data.name].splits
+    assert row.split in datasets()[row.dataset].splits
     for cell in row.cells():
         shallow = {**cell.options, "num_layers": min(cell.options.get("num_layers", 3), 3)}
-        model = {key: value for key, value in shallow.items() if key not in row.training}
+        model = {key: value for key, value in shallow.items() if key not in TrainingConfig.model_fields}
         known = {**model, "in_channels": 5, "hidden_channels": 4, "out_channels": 3}
         accepted = {key: value for key, value in known.items() if key != "num_layers" or "num_layers" in cell.options}
-        assert build(str(row.model["name"]), accepted).arguments["in_channels"] == 5
+        assert build(row.model, accepted).arguments["in_channels"] == 5
 
 
 def test_every_cell_of_both_tables_is_there() -> None:
@@ -69,27 +83,44 @@ def test_the_ablation_changes_nothing_but_the_coefficients(dataset: str) -> None
         assert {**ours.options, "weight_decay": decays, "projection": "fixed"} == other.options
 
 
-@pytest.mark.parametrize(("end", "wrong"), [("[at.4]\ndropout = 0.1\n", "depth"), ("[at.2]\ndropuot = 0.1\n", "key")])
-def test_options_of_a_depth_are_checked(tmp_path: Path, end: str, wrong: str) -> None:
+def test_a_data_set_adds_to_its_row_and_replaces(tmp_path: Path) -> None:
+    shared = '[model]\nname = "gcn"\ndropout = 0.1\n[training]\nlr = 0.1\n[dataset.cora]\npublished = 80.0\n'
+    own = '[dataset.texas]\nsettings = "chosen"\nnotes = ["own"]\nlr = 0.2\npublished = { 2 = "OOM" }\n'
+    (tmp_path / "row.toml").write_text(f'{TOP}notes = ["shared"]\n{shared}{own}')
+    cora, texas = read_rows(tmp_path / "row.toml")
+    assert (cora.name, cora.settings, cora.settings_from, cora.notes) == ("row_cora", "usual", "cora.sh", ["shared"])
+    assert (texas.settings, texas.settings_from, texas.notes) == ("chosen", "texas.sh", ["shared", "own"])
+    assert (cora.options, texas.options) == ({"dropout": 0.1, "lr": 0.1}, {"dropout": 0.1, "lr": 0.2})
+    assert [cell.name for row in (cora, texas) for cell in row.cells()] == ["row_cora", "row_texas-2"]
+
+
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [
+        ("at.4 = { dropout = 0.1 }", "Unknown depth '4'"),
+        ("at.2 = { dropuot = 0.1 }", "Unknown key 'dropuot'. Did you mean 'dropout'"),
+        ("dropuot = 0.1", "Unknown key 'dropuot'. Did you mean 'dropout'"),
+        ("max_epochs = 0", "max_epochs"),
+    ],
+)
+def test_what_a_data_set_adds_is_checked(tmp_path: Path, end: str, message: str) -> None:
     path = tmp_path / "row.toml"
-    path.write_text(f'{TOP}{DATA}[model]\nname = "gcn"\n[training]\n[published]\n"2" = 80.0\n{end}')
-    with pytest.raises(InputError, match=f"Unknown {wrong}"):
-        _read(path)
+    path.write_text(f"{TOP}{REST}{end}\n")
+    with pytest.raises(InputError, match=message):
+        read_rows(path)
 
 
 def test_unknown_rows_and_keys_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Unknown experiment 'table2_gcn_coar'"):
         experiment("table2_gcn_coar")
-    (tmp_path / "row.toml").write_text(
-        f'{TOP}extra = 1\n{DATA}[model]\nname = "gcn"\n[training]\n[published]\n"2" = 80.0\n'
-    )
+    (tmp_path / "row.toml").write_text(f"{TOP}extra = 1\n{REST}")
     with pytest.raises(InputError, match=r"Unknown key of row.toml 'extra'"):
-        _read(tmp_path / "row.toml")
+        read_rows(tmp_path / "row.toml")
 
 
 def test_printed_coefficients_are_weights_of_as_many_layers_and_hops() -> None:
     rows = [row for row in ROWS if row.coefficients]
-    assert {row.data.name for row in rows} == {"cora", "citeseer", "cornell", "chameleon", "texas"}
+    assert {row.dataset for row in rows} == {"cora", "citeseer", "cornell", "chameleon", "texas"}
     for row in rows:
         for depth, layers in row.coefficients.items():
             options = next(cell.options for cell in row.cells() if str(cell.layers) == depth)

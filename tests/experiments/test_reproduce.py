@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,7 @@ import pytest
 import torch
 
 from adagpr.errors import InputError
-from adagpr.experiments import TARGETS, Experiment, Folders, Task, plan, run_tasks, tasks
-from adagpr.experiments.catalogue import Cell
+from adagpr.experiments import TARGETS, Cell, Experiment, Folders, cells, plan, run_cells
 from adagpr.experiments.reproduce import pattern, report
 from adagpr.experiments.runner import state_of
 from adagpr.experiments.tables import accuracy_rows, accuracy_table, property_rows, to_csv, verdict
@@ -22,22 +22,25 @@ from adagpr.training import TrainingConfig
 from adagpr.training.loop import State, TrainingData, train
 
 
-def task(name: str = "tiny", seeds: tuple[int, ...] = (0,), **training: Any) -> Task:
+def cell(name: str = "tiny", seeds: tuple[int, ...] = (0,), layers: int = 2, **options: Any) -> Cell:
     """A row on the small embedded graph, with printed coefficients."""
     row = Experiment(
         name=name,
         table=3,
         method="AdaGPR",
+        model="adagpr",
+        dataset="digits",
+        split="labelled-5",
         settings="usual",
         settings_from="here",
-        data={"name": "digits", "split": "labelled-5"},  # type: ignore[arg-type]
-        model={"name": "adagpr", "hidden_channels": 4, "num_coeffs": 2},
-        training={"max_epochs": 3, **training},
-        published={"2": 50.0},
+        notes=[],
+        layers_offset=0,
+        options={"hidden_channels": 4, "num_coeffs": 2, "max_epochs": 3, **options},
+        published={str(layers): 50.0},
         coefficients={"2": [[1.0, 0.0], [0.5, 0.5]]},
+        at={},
     )
-    (cell,) = row.cells()
-    return Task(row, cell, seeds)
+    return replace(row.cells()[0], seeds=seeds)
 
 
 @pytest.fixture
@@ -46,12 +49,12 @@ def folders(tmp_path: Path) -> Folders:
 
 
 def test_targets_plan_what_the_paper_prints() -> None:
-    count = {target: len(tasks(target)) for target in TARGETS}
+    count = {target: len(cells(target)) for target in TARGETS}
     assert count == {"table1": 0, "table2": 150, "table3": 77, "coefficients": 5, "evolution": 2, "ablation": 36}
-    seeds = {item.name: len(item.seeds) for target in TARGETS for item in tasks(target)}
+    seeds = {item.name: len(item.seeds) for target in TARGETS for item in cells(target)}
     assert seeds["table2_adagpr_cora-64"] == seeds["table2_adagpr_pubmed-16"] == 3
     assert seeds["table2_adagpr_pubmed-32"] == seeds["table3_adagpr_texas-4"] == 1
-    assert {item.seeds for item in tasks("table3", num_seeds=2)} == {(0, 1)}
+    assert {item.seeds for item in cells("table3", num_seeds=2)} == {(0, 1)}
 
 
 @pytest.mark.parametrize(
@@ -66,12 +69,12 @@ def test_targets_plan_what_the_paper_prints() -> None:
     ],
 )
 def test_only_what_is_asked_for_is_planned(only: list[str], names: int) -> None:
-    assert len(tasks("table3", only)) == names
+    assert len(cells("table3", only)) == names
 
 
 def test_what_does_not_exist_is_said() -> None:
     with pytest.raises(InputError, match="Unknown target 'table4'"):
-        tasks("table4")
+        cells("table4")
     with pytest.raises(InputError, match="Nothing of table3 fits 'adagpr:5'"):
         plan(["table3"], ["adagpr:5"])
     with pytest.raises(InputError, match=r"Nothing of table2, table3 fits 'coar'\. Did you mean 'cora'\?"):
@@ -90,26 +93,26 @@ def test_a_pattern_need_not_fit_every_target() -> None:
 
 def test_a_task_is_run_once_and_its_record_is_kept(folders: Folders) -> None:
     seen: list[tuple[int, int]] = []
-    assert state_of(folders, task()) == "missing"
-    (first,) = run_tasks([task(seeds=(0, 1))], folders, on_progress=lambda _, done, total: seen.append((done, total)))
+    assert state_of(folders, cell()) == "missing"
+    (first,) = run_cells([cell(seeds=(0, 1))], folders, on_cell=lambda _, done, total: seen.append((done, total)))
     assert seen == [(0, 2), (1, 2), (2, 2)]
-    assert first == read_json(folders.record(task()))
+    assert first == read_json(folders.record(cell()))
     assert np.shape([run["coefficients"] for run in first["runs"]]) == (2, 2, 2)
     again = Folders(folders.runs.parent / "gone", folders.records)
-    assert run_tasks([task(seeds=(0, 1))], again) == [first]
+    assert run_cells([cell(seeds=(0, 1))], again) == [first]
     assert not again.runs.exists()
-    assert state_of(folders, task(seeds=(0, 1))) == "done"
-    assert state_of(folders, task(seeds=(0, 1, 2))) == "part"
-    assert state_of(folders, task(max_epochs=4)) == "missing"
-    (more,) = run_tasks([task(seeds=(0, 1, 2))], folders)
+    assert state_of(folders, cell(seeds=(0, 1))) == "done"
+    assert state_of(folders, cell(seeds=(0, 1, 2))) == "part"
+    assert state_of(folders, cell(max_epochs=4)) == "missing"
+    (more,) = run_cells([cell(seeds=(0, 1, 2))], folders)
     assert more["runs"][:2] == first["runs"]
-    assert run_tasks([task(seeds=(0,))], folders) == [more]
+    assert run_cells([cell(seeds=(0,))], folders) == [more]
 
 
 def test_processes_give_the_same_records(folders: Folders, tmp_path: Path) -> None:
-    several = [task("a"), task("b", lr=0.05), task("c", seeds=(0, 1))]
-    alone = run_tasks(several, folders, num_workers=1)
-    spread = run_tasks(several, Folders(tmp_path / "other", tmp_path / "records"), num_workers=2)
+    several = [cell("a"), cell("b", lr=0.05), cell("c", seeds=(0, 1))]
+    alone = run_cells(several, folders, num_workers=1)
+    spread = run_cells(several, Folders(tmp_path / "other", tmp_path / "records"), num_workers=2)
     assert without_machine(alone) == without_machine(spread)
 
 
@@ -120,10 +123,10 @@ def without_machine(records: list[dict[str, Any]]) -> str:
     return json.dumps(plain)
 
 
-def stopping(count: int) -> Callable[[Task, int, int], None]:
+def stopping(count: int) -> Callable[[Cell, int, int], None]:
     """Interrupts the command when so many runs are there."""
 
-    def stop(item: Task, complete: int, total: int) -> None:
+    def stop(item: Cell, complete: int, total: int) -> None:
         if complete == count:
             raise KeyboardInterrupt
 
@@ -132,54 +135,54 @@ def stopping(count: int) -> Callable[[Task, int, int], None]:
 
 def test_runs_of_a_task_that_was_interrupted_are_known_without_their_folders(folders: Folders) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run_tasks([task(seeds=(0, 1))], folders, on_progress=stopping(1))
-    assert state_of(folders, task(seeds=(0, 1))) == "part"
-    (kept,) = read_json(folders.part(task()))["runs"]
+        run_cells([cell(seeds=(0, 1))], folders, on_cell=stopping(1))
+    assert state_of(folders, cell(seeds=(0, 1))) == "part"
+    (kept,) = read_json(folders.part(cell()))["runs"]
     elsewhere = Folders(folders.runs.parent / "elsewhere", folders.records)
-    (whole,) = run_tasks([task(seeds=(0, 1))], elsewhere)
+    (whole,) = run_cells([cell(seeds=(0, 1))], elsewhere)
     assert whole["runs"][0] == kept
     assert [item.name for item in elsewhere.runs.iterdir()] == [whole["runs"][1]["config"]]
-    assert not folders.part(task()).exists()
+    assert not folders.part(cell()).exists()
 
 
 def test_a_command_keeps_what_another_has_recorded_of_the_same_task(folders: Folders) -> None:
     """The other one begins when the first run of this one has ended, and both are stopped."""
 
-    def begin_another(item: Task, complete: int, total: int) -> None:
+    def begin_another(item: Cell, complete: int, total: int) -> None:
         if complete == 1:
             with pytest.raises(KeyboardInterrupt):
-                run_tasks([task(seeds=(2, 3, 4))], folders, on_progress=stopping(1))
+                run_cells([cell(seeds=(2, 3, 4))], folders, on_cell=stopping(1))
         stopping(2)(item, complete, total)
 
     with pytest.raises(KeyboardInterrupt):
-        run_tasks([task(seeds=(0, 1, 5))], folders, on_progress=begin_another)
-    assert [run["seed"] for run in read_json(folders.part(task()))["runs"]] == [0, 1, 2]
+        run_cells([cell(seeds=(0, 1, 5))], folders, on_cell=begin_another)
+    assert [run["seed"] for run in read_json(folders.part(cell()))["runs"]] == [0, 1, 2]
 
 
 def test_a_command_keeps_the_seeds_that_another_has_recorded_meanwhile(folders: Folders) -> None:
-    def run_more(item: Task, complete: int, total: int) -> None:
+    def run_more(item: Cell, complete: int, total: int) -> None:
         if item.row.name == "later" and complete == 0:
-            run_tasks([task(seeds=(0, 1, 2))], folders)
+            run_cells([cell(seeds=(0, 1, 2))], folders)
 
-    few, _ = run_tasks([task(), task("later", lr=0.05)], folders, on_progress=run_more)
+    few, _ = run_cells([cell(), cell("later", lr=0.05)], folders, on_cell=run_more)
     assert [run["seed"] for run in few["runs"]] == [0, 1, 2]
-    assert few == read_json(folders.record(task()))
+    assert few == read_json(folders.record(cell()))
 
 
 def test_a_command_with_fewer_seeds_keeps_the_others_of_one_that_was_interrupted(folders: Folders) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run_tasks([task(seeds=(5, 6, 7))], folders, on_progress=stopping(2))
-    (whole,) = run_tasks([task()], Folders(folders.runs.parent / "elsewhere", folders.records))
+        run_cells([cell(seeds=(5, 6, 7))], folders, on_cell=stopping(2))
+    (whole,) = run_cells([cell()], Folders(folders.runs.parent / "elsewhere", folders.records))
     assert [run["seed"] for run in whole["runs"]] == [0, 5, 6]
-    assert not folders.part(task()).exists()
+    assert not folders.part(cell()).exists()
 
 
 def test_a_task_that_fails_says_why_and_does_not_stop_the_others(folders: Folders) -> None:
-    bad = task("bad", lr=1e30)
-    assert [item["method"] for item in run_tasks([bad, task()], folders)] == ["AdaGPR"]
+    bad = cell("bad", lr=1e30)
+    assert [item["method"] for item in run_cells([bad, cell()], folders)] == ["AdaGPR"]
     assert state_of(folders, bad) == "failed"
     assert "diverged" in read_json(folders.failure(bad))["failed"][0]
-    run_tasks([task("bad")], folders)
+    run_cells([cell("bad")], folders)
     assert not folders.failure(bad).exists()
 
 
@@ -193,8 +196,8 @@ def test_a_task_that_does_not_fit_in_memory_does_not_stop_the_others(
         train(state, inputs, config, *others)
 
     monkeypatch.setattr("adagpr.training.several.train", hungry)
-    large = task("large", lr=0.5)
-    assert [item["num_runs"] for item in run_tasks([large, task()], folders, num_workers)] == [1]
+    large = cell("large", lr=0.5)
+    assert [item["num_runs"] for item in run_cells([large, cell()], folders, num_workers)] == [1]
     assert read_json(folders.failure(large))["failed"] == ["There is not enough memory for this."]
 
 
@@ -285,17 +288,15 @@ def test_patterns_are_counted_by_run(dataset: str, coeffs: list[Any], count: int
 
 
 def test_coefficients_and_ablation_are_written_from_records(folders: Folders, tmp_path: Path) -> None:
-    run_tasks([task()], folders)
-    made = report("coefficients", [task()], folders)
+    run_cells([cell()], folders)
+    made = report("coefficients", [cell()], folders)
     made.save(tmp_path)
     assert made.plain[0]["published"] == [[1.0, 0.0], [0.5, 0.5]]
     assert (tmp_path / "coefficients.md").read_text() == made.text
-    cells = [Cell(layers=layers, published="unprinted", settings="usual", options={}) for layers in (2, 4)]
-    for cell in cells:
-        write_json(
-            folders.records / f"tiny-{cell.layers}.json", {**record("unprinted"), "layers": cell.layers, "options": {}}
-        )
-    made = report("ablation", [Task(task().row, cell, (0, 1, 2)) for cell in cells], folders)
+    deeper = [cell(layers=layers, num_coeffs=3) for layers in (2, 4)]
+    for item in deeper:
+        write_json(folders.record(item), {**record("unprinted"), "layers": item.layers, "options": item.options})
+    made = report("ablation", deeper, folders)
     made.save(tmp_path)
     assert len(made.rows) == 2
     assert (tmp_path / "ablation-cora.png").read_bytes()[1:4] == b"PNG"

@@ -56,7 +56,7 @@ def test_a_model_that_does_not_learn_has_no_learning_rate_to_search() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
 def test_what_the_paper_chose_lies_in_the_space_it_searched(row: Any) -> None:
-    space = choose_space(row.data.name, row.data.split, "adagpr")
+    space = choose_space(row.dataset, row.split, "adagpr")
     assert space.name in PAPERS
     for cell in row.cells():
         options = flat(cell.options)

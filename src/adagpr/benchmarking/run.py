@@ -97,7 +97,7 @@ def time_to_accuracy(
         dataset: ``cora``.
         ways: Which ways of ``timing``.
         target: The accuracy that the paper prints, in percent; stands beside the one reached.
-        training: Record of that row, as `adagpr.experiments.run_tasks` keeps it.
+        training: Record of that row, as `adagpr.experiments.run_cells` keeps it.
         timing: Record of the headline case of 8 layers, from `run_case`.
     """
     cell = next(cell for cell in experiment("table2_adagpr_cora").cells() if cell.layers == 8)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from adagpr.experiments.comparison import Comparison
+    from adagpr.insight import Comparison
 
 __all__ = ["compare"]
 
@@ -31,9 +31,9 @@ def compare(
 
     For example: adagpr compare runs/gcn runs/adagpr
     """
-    from adagpr.experiments import comparison
+    from adagpr.insight import compare as compare_runs
 
-    found = comparison.compare(runs_a, runs_b, measure)
+    found = compare_runs(runs_a, runs_b, measure)
     if as_json:
         typer.echo(json.dumps(found.to_plain(), indent=2))
     else:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as Grid
 
-    from adagpr.experiments.plan import Task
+    from adagpr.experiments import Cell
     from adagpr.experiments.reproduce import Report
     from adagpr.experiments.runner import Folders
     from adagpr.experiments.tables import Table
@@ -58,7 +58,7 @@ def reproduce(
     """
     from rich.console import Console
 
-    from adagpr.experiments.plan import TARGETS, plan, tasks
+    from adagpr.experiments.plan import TARGETS, cells, plan
     from adagpr.experiments.reproduce import report
     from adagpr.experiments.runner import Folders
 
@@ -67,7 +67,7 @@ def reproduce(
     if only:
         planned = {target: group for target, group in planned.items() if group}
     # A row of two targets is run once.
-    distinct = {(task.name, task.seeds): task for group in planned.values() for task in group}
+    distinct = {(cell.name, cell.seeds): cell for group in planned.values() for cell in group}
     notes = Console(stderr=True, highlight=False)
     if status:
         _status(planned, folders, as_json)
@@ -76,7 +76,7 @@ def reproduce(
     plain: list[dict[str, Any]] = []
     for target, group in planned.items():
         # The files hold all that is recorded, also what was not asked for now.
-        recorded = report(target, tasks(target), folders)
+        recorded = report(target, cells(target), folders)
         files = recorded.save(out)
         made = report(target, group, folders) if only else recorded
         plain += made.plain
@@ -92,16 +92,16 @@ def reproduce(
 
 
 def _run(
-    distinct: list[Task], folders: Folders, jobs: int | None, data_root: Path | None, notes: Console
+    distinct: list[Cell], folders: Folders, jobs: int | None, data_root: Path | None, notes: Console
 ) -> dict[str, str]:
     """Runs what is missing with a progress bar; why tasks failed, by their names."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    from adagpr.experiments.runner import run_tasks
+    from adagpr.experiments.runner import run_cells
     from adagpr.files import read_json
     from adagpr.system import num_cores
 
-    work = {task.name: _work(task) for task in distinct}
+    work = {cell.name: _work(cell) for cell in distinct}
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -116,36 +116,36 @@ def _run(
         shown = bar.add_task("reading", total=sum(work.values()), runs="")
         done: dict[str, tuple[int, int]] = {}
 
-        def on_progress(task: Task, complete: int, total: int) -> None:
-            done[task.name] = (complete, total)
+        def on_cell(cell: Cell, complete: int, total: int) -> None:
+            done[cell.name] = (complete, total)
             counts = [sum(numbers) for numbers in zip(*done.values(), strict=True)]
             spent = sum(work[name] * have / count for name, (have, count) in done.items())
-            bar.update(shown, completed=spent, description=task.name, runs=f"{counts[0]} of {counts[1]} runs")
+            bar.update(shown, completed=spent, description=cell.name, runs=f"{counts[0]} of {counts[1]} runs")
 
-        run_tasks(distinct, folders, jobs or num_cores(), on_progress, data_root)
-    failures = [folders.failure(task) for task in distinct if folders.failure(task).exists()]
+        run_cells(distinct, folders, jobs or num_cores(), on_cell, data_root)
+    failures = [folders.failure(cell) for cell in distinct if folders.failure(cell).exists()]
     return {path.stem: " ".join(dict.fromkeys(read_json(path)["failed"])) for path in failures}
 
 
-def _work(task: Task) -> float:
-    """How much work a task is, so that the remaining time is not counted in runs of unequal length."""
+def _work(cell: Cell) -> float:
+    """How much work a cell is, so that the remaining time is not counted in runs of unequal length."""
     from adagpr.data import catalogue
 
-    counts, options = catalogue()[task.row.data.name].counts, task.cell.options
+    counts, options = catalogue()[cell.row.dataset].counts, cell.options
     hops = options.get("num_coeffs", 2)
     width, depth = options.get("hidden_channels", 64), options.get("num_layers", 2)
     a_layer = width * ((max(hops) if isinstance(hops, list) else hops) * counts.entries + counts.nodes * width)
-    num_splits = 1 if task.row.data.split == "public" else 10
-    return float(len(task.seeds) * num_splits * (depth * a_layer + 1e6))
+    num_splits = 1 if cell.row.split == "public" else 10
+    return float(len(cell.seeds) * num_splits * (depth * a_layer + 1e6))
 
 
-def _status(planned: dict[str, list[Task]], folders: Folders, as_json: bool) -> None:
+def _status(planned: dict[str, list[Cell]], folders: Folders, as_json: bool) -> None:
     """How many numbers of each method are done on each data set, and which others have begun or failed."""
     from rich.console import Console
 
     from adagpr.experiments.runner import STATES, state_of
 
-    states = {target: {task.name: state_of(folders, task) for task in group} for target, group in planned.items()}
+    states = {target: {cell.name: state_of(folders, cell) for cell in group} for target, group in planned.items()}
     if as_json:
         typer.echo(json.dumps(states, indent=2))
         return
@@ -154,38 +154,38 @@ def _status(planned: dict[str, list[Task]], folders: Folders, as_json: bool) -> 
         if group:
             console.print(_done(target, group, states[target]))
             console.print()
-    everything = {task.name: (states[target][task.name], task) for target, group in planned.items() for task in group}
-    by_state = {kind: [task for state, task in everything.values() if state == kind] for kind in STATES}
+    everything = {cell.name: (states[target][cell.name], cell) for target, group in planned.items() for cell in group}
+    by_state = {kind: [cell for state, cell in everything.values() if state == kind] for kind in STATES}
     console.print(f"In all {', '.join(f'{len(group)} {kind}' for kind, group in by_state.items())}.")
     for kind in ("part", "failed"):
         if by_state[kind]:
             console.print(f"{kind}: {' '.join(_patterns(by_state[kind]))}", soft_wrap=True)
 
 
-def _patterns(group: list[Task]) -> list[str]:
+def _patterns(group: list[Cell]) -> list[str]:
     """Tasks as ``--only`` takes them: rows, and behind a colon their depths."""
     depths: dict[str, list[str]] = {}
-    for task in group:
-        depths.setdefault(task.row.name, []).append("" if task.cell.layers is None else str(task.cell.layers))
+    for cell in group:
+        depths.setdefault(cell.row.name, []).append("" if cell.layers is None else str(cell.layers))
     return [f"{row}:{','.join(found)}".rstrip(":") for row, found in depths.items()]
 
 
-def _done(target: str, group: list[Task], states: dict[str, str]) -> Grid:
+def _done(target: str, group: list[Cell], states: dict[str, str]) -> Grid:
     """How many of a target's numbers are done, a row for each method, a column for each data set."""
     from rich.table import Table as Grid
 
     from adagpr.data import catalogue
 
-    names = {task.row.data.name for task in group}
+    names = {cell.row.dataset for cell in group}
     datasets = [name for name in catalogue() if name in names]
     shown = Grid(title=f"{target}: done of all", title_justify="left", title_style="bold", box=None, pad_edge=False)
     shown.add_column("method")
     for dataset in datasets:
         shown.add_column(dataset, justify="right", no_wrap=True)
-    for method in dict.fromkeys(task.row.method for task in group):
+    for method in dict.fromkeys(cell.row.method for cell in group):
         cells = []
         for dataset in datasets:
-            found = [states[task.name] for task in group if (task.row.method, task.row.data.name) == (method, dataset)]
+            found = [states[cell.name] for cell in group if (cell.row.method, cell.row.dataset) == (method, dataset)]
             cells.append(f"{found.count('done')}/{len(found)}" if found else "")
         shown.add_row(method, *cells)
     return shown

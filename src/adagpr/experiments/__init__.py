@@ -1,21 +1,7 @@
-"""The paper's tables and figures as data, their runner, and two models compared."""
+"""The paper's tables and figures: what was printed as data, what is run, and ours beside it."""
 
 from adagpr.experiments.catalogue import Cell, Experiment, catalogue, experiment
-from adagpr.experiments.comparison import Comparison, compare
-from adagpr.experiments.plan import TARGETS, Task, plan, tasks
-from adagpr.experiments.runner import Folders, run_tasks
+from adagpr.experiments.plan import TARGETS, cells, plan
+from adagpr.experiments.runner import Folders, run_cells
 
-__all__ = [
-    "TARGETS",
-    "Cell",
-    "Comparison",
-    "Experiment",
-    "Folders",
-    "Task",
-    "catalogue",
-    "compare",
-    "experiment",
-    "plan",
-    "run_tasks",
-    "tasks",
-]
+__all__ = ["TARGETS", "Cell", "Experiment", "Folders", "catalogue", "cells", "experiment", "plan", "run_cells"]

@@ -1,27 +1,30 @@
 """The rows of the paper's tables as data: what was run, with which settings, and what was printed.
 
-One TOML file is one row of a table for one data set::
+One TOML file is one printed row, with one table per data set for what differs there::
 
     table = 2
     method = "GCN(Drop)"
     settings = "released"         # whose they are: one of `Settings`
-    settings_from = "where the settings were read, or that none were released"
+    settings_from = "where they were read, {dataset} being its name, or that none were released"
     notes = ["what a reader must know"]
     layers_offset = 0             # num_layers is the printed number of layers plus this
+    split = "public"              # for adagpr.load
 
-    [data]                        # arguments of adagpr.load
     [model]                       # name and arguments
     [training]                    # fields of TrainingConfig
-    [published]                   # accuracy in percent by layers; "any" where none are printed
-    "2" = 82.8                    # or "OOM", or "unprinted": run for a figure or a claim that prints no number
-    [coefficients]                # what the paper prints of the learned coefficients, by layers
-    "2" = [[1, 0], [0.8, 0.2]]
-    [at.2]                        # options of one printed depth, before those of the whole row, and whose they are
-    settings = "chosen"
+
+    [dataset.cora]                # may replace settings and settings_from, and add notes and options of both kinds
+    dropout = 0.8
+    published = { 2 = 82.8 }      # accuracy in percent by layers, or alone where no layers are printed; "OOM"; or
+                                  # "unprinted": run for a figure or a claim that prints no number
+    at.2 = { settings = "chosen", lr = 0.1 }      # options of one printed depth, and whose they are
+    coefficients.2 = [[1, 0], [0.8, 0.2]]         # what the paper prints of the learned coefficients, by layers
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -31,79 +34,140 @@ from pydantic import BaseModel, ConfigDict, Field
 from adagpr.arguments import check
 from adagpr.errors import InputError, unknown_name
 from adagpr.files import read_toml
-from adagpr.nn import model_class, model_options
+from adagpr.nn import model_options
 from adagpr.training import TrainingConfig
-
-__all__ = ["Cell", "Experiment", "catalogue", "experiment"]
 
 Published = float | Literal["OOM", "unprinted"]
 # By the paper, by the method's authors, by validation here, or what the method is usually run with.
 Settings = Literal["printed", "released", "chosen", "usual"]
-_FOLDER = Path(__file__).parent / "catalogue"
+_FOLDER = Path(__file__).parent / "paper"
+
+# A public split is a single one, so several seeds give the interval; ten fixed splits give it themselves. From this
+# depth on a single run on Pubmed takes an hour.
+_SEEDS, _DEEP = 3, 32
 
 
-class _Data(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str
-    split: str
-
-
-class Cell(BaseModel):
-    """One printed number: a row at one depth.
+@dataclass(frozen=True)
+class Experiment:
+    """One row of a table on one data set.
 
     Attributes:
+        name: File of the row and data set, such as ``table3_gcn_cora``.
+        table: Number of the table, or what else the row belongs to.
+        method: The method as printed.
+        model: Name of the model.
+        dataset: Name of the data set.
+        split: Its split or splits, as `adagpr.load` takes them.
+        settings: Whose the options are.
+        settings_from: Where they were read.
+        notes: What a reader must know.
+        layers_offset: By how much ``num_layers`` differs from the printed number of layers.
+        options: What `adagpr.fit` takes, depth excluded.
+        published: Accuracy in percent by printed layers; ``"any"`` where none are printed.
+        coefficients: Printed coefficients by printed layers, ``[layers][hops]``.
+        at: Options of single depths, and whose they are.
+    """
+
+    name: str
+    table: int | str
+    method: str
+    model: str
+    dataset: str
+    split: str
+    settings: Settings
+    settings_from: str
+    notes: list[str]
+    layers_offset: int
+    options: dict[str, Any]
+    published: dict[str, Published]
+    coefficients: dict[str, list[list[float]]]
+    at: dict[str, dict[str, Any]]
+
+    def cells(self, num_seeds: int | None = None) -> list[Cell]:
+        """The printed numbers with the options behind each.
+
+        Args:
+            num_seeds: Seeds for each split, from 0 on; by default 3 on the public splits, except for deep networks on
+                Pubmed, and 1 where there are ten splits.
+        """
+        found = []
+        for printed, published in self.published.items():
+            layers = None if printed == "any" else int(printed)
+            depth = {} if layers is None else {"num_layers": layers + self.layers_offset}
+            here = {"settings": self.settings, **self.at.get(printed, {})}
+            settings = here.pop("settings")
+            seeds = range(num_seeds or self._num_seeds(layers))
+            found.append(Cell(self, layers, published, settings, {**self.options, **here, **depth}, tuple(seeds)))
+        return found
+
+    def _num_seeds(self, layers: int | None) -> int:
+        if self.split != "public" or (self.dataset == "pubmed" and (layers or 0) >= _DEEP):
+            return 1
+        return _SEEDS
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of the paper: a row on one data set at one depth.
+
+    Attributes:
+        row: The row on its data set.
         layers: The depth as printed, none where the table prints none.
         published: Accuracy in percent, ``"OOM"``, or ``"unprinted"``.
         settings: Whose the options are.
         options: What `adagpr.fit` takes, depth included.
+        seeds: The seeds that it is run with on each of its splits.
     """
 
-    model_config = ConfigDict(frozen=True)
-
+    row: Experiment
     layers: int | None
     published: Published
     settings: Settings
     options: dict[str, Any]
+    seeds: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of its record."""
+        return self.row.name if self.layers is None else f"{self.row.name}-{self.layers}"
+
+    @property
+    def coefficients(self) -> list[list[float]] | None:
+        """What the paper prints of the learned coefficients, if anything."""
+        return self.row.coefficients.get(str(self.layers))
 
 
-class Experiment(BaseModel):
-    """One row of a table for one data set; see the module for its file."""
+class _Dataset(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True)
 
+    published: Published | dict[str, Published]
+    settings: Settings | None = None
+    settings_from: str | None = None
+    notes: list[str] = Field(default_factory=list)
+    coefficients: dict[str, list[list[float]]] = Field(default_factory=dict)
+    at: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+
+class _Row(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str
     table: int | Literal["ablation", "hop0"]
     method: str
     settings: Settings
     settings_from: str
     notes: list[str] = Field(default_factory=list)
     layers_offset: int = 0
-    data: _Data
+    split: str
     model: dict[str, Any]
-    training: dict[str, Any]
-    published: dict[str, Published]
-    coefficients: dict[str, list[list[float]]] = Field(default_factory=dict)
-    at: dict[str, dict[str, Any]] = Field(default_factory=dict)
-
-    def cells(self) -> list[Cell]:
-        """The printed numbers with the options that stand behind each."""
-        own = {key: value for key, value in self.model.items() if key != "name"}
-        found = []
-        for printed, value in self.published.items():
-            depth = {} if printed == "any" else {"num_layers": int(printed) + self.layers_offset}
-            layers = None if printed == "any" else int(printed)
-            here = {"settings": self.settings, **self.at.get(printed, {})}
-            settings = here.pop("settings")
-            options = {**own, **self.training, **here, **depth}
-            found.append(Cell(layers=layers, published=value, settings=settings, options=options))
-        return found
+    training: dict[str, Any] = Field(default_factory=dict)
+    dataset: dict[str, _Dataset]
 
 
 @cache
 def catalogue() -> dict[str, Experiment]:
-    """All experiments by name, that of their file."""
-    return {path.stem: _read(path) for path in sorted(_FOLDER.glob("*.toml"))}
+    """All experiments by name, in the order of their names."""
+    found = {row.name: row for path in _FOLDER.glob("*.toml") for row in read_rows(path)}
+    return dict(sorted(found.items()))
 
 
 def experiment(name: str) -> Experiment:
@@ -113,16 +177,46 @@ def experiment(name: str) -> Experiment:
     return catalogue()[name]
 
 
-def _read(path: Path) -> Experiment:
-    found = check(path.name, Experiment, {"name": path.stem, **read_toml(path)})
-    known = {"name", *model_options(model_class(found.model["name"]).name)}
-    at_depth = known | {"settings", *TrainingConfig.model_fields}
-    for keys, allowed in ((found.model, known), *((options, at_depth) for options in found.at.values())):
-        for key in keys:
-            if key not in allowed:
-                raise InputError(f"{path.name}: {unknown_name('key of the model', key, allowed)}")
-    for depth in (*found.at, *found.coefficients):
-        if depth not in found.published:
-            raise InputError(f"{path.name}: {unknown_name('depth', depth, found.published)}")
-    check(path.name, TrainingConfig, found.training)
-    return found
+def read_rows(path: Path) -> list[Experiment]:
+    """Reads and checks the file of a printed row: one experiment for each of its data sets.
+
+    Raises:
+        InputError: A key is unknown, or a value is out of its range.
+    """
+    row = check(path.name, _Row, read_toml(path))
+    return [_experiment(path, row, dataset, here) for dataset, here in row.dataset.items()]
+
+
+def _experiment(path: Path, row: _Row, dataset: str, here: _Dataset) -> Experiment:
+    model, arguments = str(row.model["name"]), {key: value for key, value in row.model.items() if key != "name"}
+    own = dict(here.model_extra or {})
+    published = here.published if isinstance(here.published, dict) else {"any": here.published}
+    of_model, of_training = set(model_options(model)), set(TrainingConfig.model_fields)
+    _check_names(path, "key of the model", arguments, of_model)
+    _check_names(path, "key", own, of_model | of_training)
+    for options in here.at.values():
+        _check_names(path, "key", options, of_model | of_training | {"settings"})
+    _check_names(path, "depth", (*here.at, *here.coefficients), set(published))
+    check(path.name, TrainingConfig, {**row.training, **{key: own[key] for key in own if key in of_training}})
+    return Experiment(
+        name=f"{path.stem}_{dataset}",
+        table=row.table,
+        method=row.method,
+        model=model,
+        dataset=dataset,
+        split=row.split,
+        settings=here.settings or row.settings,
+        settings_from=(here.settings_from or row.settings_from).replace("{dataset}", dataset),
+        notes=[*row.notes, *here.notes],
+        layers_offset=row.layers_offset,
+        options={**arguments, **row.training, **own},
+        published=published,
+        coefficients=here.coefficients,
+        at=here.at,
+    )
+
+
+def _check_names(path: Path, kind: str, names: Iterable[str], known: set[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise InputError(f"{path.name}: {unknown_name(kind, name, known)}")

@@ -1,4 +1,4 @@
-"""The paper's tables and figures, each from the records of its tasks, written as files for people and programs."""
+"""The paper's tables and figures, each from the records of its cells, written as files for people and programs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from adagpr.experiments.comparison import Comparison, compare
+from adagpr.experiments.catalogue import Cell
 from adagpr.experiments.figures import ablation_figure, evolution_figure
-from adagpr.experiments.plan import Task
 from adagpr.experiments.runner import Folders, read_record
 from adagpr.experiments.tables import (
     Row,
@@ -24,13 +23,14 @@ from adagpr.experiments.tables import (
     to_csv,
 )
 from adagpr.files import make_folder, read_json, write_json, write_text
+from adagpr.insight import Comparison, compare
 from adagpr.training import load_run
 from adagpr.training.run import coefficient_column
 
 __all__ = ["Report", "report"]
 
-# A task and its record.
-Found = tuple[Task, dict[str, Any]]
+# A cell and its record.
+Found = tuple[Cell, dict[str, Any]]
 
 # So many points of a training are kept for the figure of its coefficients.
 _MOST_POINTS = 300
@@ -73,15 +73,15 @@ class Report:
         return files
 
 
-def report(target: str, tasks: Sequence[Task], folders: Folders) -> Report:
+def report(target: str, cells: Sequence[Cell], folders: Folders) -> Report:
     """Makes a target's tables from the records that there are.
 
     Args:
         target: One of `adagpr.experiments.plan.TARGETS`.
-        tasks: Its tasks, or some of them.
+        cells: Its cells, or some of them.
         folders: Where their records and runs are.
     """
-    found = [(task, record) for task in tasks if (record := read_record(folders, task)) is not None]
+    found = [(cell, record) for cell in cells if (record := read_record(folders, cell)) is not None]
     return _MAKERS.get(target, _accuracies)(target, found, folders)
 
 
@@ -104,18 +104,18 @@ def _coefficients(target: str, found: Sequence[Found], folders: Folders) -> Repo
     tables: list[Table] = []
     rows: list[dict[str, Any]] = []
     plain: list[dict[str, Any]] = []
-    for task, record in found:
+    for cell, record in found:
         if any("coefficients" not in run for run in record["runs"]):
             continue
         each = np.array([run["coefficients"] for run in record["runs"]])
         ours = each.mean(0)
-        printed = np.array(task.row.coefficients[str(task.cell.layers)])
-        remark = pattern(task.row.data.name, each)
+        printed = np.array(cell.coefficients)
+        remark = pattern(cell.row.dataset, each)
         about = {
             "table": target,
-            "dataset": task.row.data.name,
-            "model": task.row.method,
-            "num_layers": task.cell.layers,
+            "dataset": cell.row.dataset,
+            "model": cell.row.method,
+            "num_layers": cell.layers,
             "num_runs": record["num_runs"],
         }
         plain.append(
@@ -131,9 +131,7 @@ def _coefficients(target: str, found: Sequence[Found], folders: Folders) -> Repo
             {**about, "layer": layer + 1, "hop": hop, "ours": round(float(value), 4), "published": printed[layer, hop]}
             for (layer, hop), value in np.ndenumerate(ours)
         ]
-        title = (
-            f"{task.row.data.name}, {task.cell.layers} layers, mean of {record['num_runs']} runs (printed in brackets)"
-        )
+        title = f"{cell.row.dataset}, {cell.layers} layers, mean of {record['num_runs']} runs (printed in brackets)"
         tables.append(coefficient_table(title, remark, ours.tolist(), printed.tolist()))
     return Report(target, tables, rows, plain)
 
@@ -166,7 +164,7 @@ def _evolution(target: str, found: Sequence[Found], folders: Folders) -> Report:
     rows = accuracy_rows(record for _, record in found)
     plain, claim = [row.plain() for row in rows], ""
     tested: list[dict[str, Any]] = []
-    by_table = {task.row.table: (task, record) for task, record in found}
+    by_table = {cell.row.table: (cell, record) for cell, record in found}
     if len(by_table) == 2:
         (learned, _), (fixed, _) = by_table[3], by_table["hop0"]
         compared = compare(folders.record(learned), folders.record(fixed))

@@ -1,8 +1,8 @@
-"""Runs tasks of the catalogue, only what is missing, in processes, and keeps a small record of each.
+"""Runs cells of the catalogue, only what is missing, in processes, and keeps a small record of each.
 
 A run lives in a folder named by the hash of its resolved configuration, so that equal runs of different rows are one,
 and two commands in the same folder share them: a run that another process holds is left to it and read afterwards. All
-runs compute with one thread, so that their bits do not depend on how many processes there are. The record of a task is
+runs compute with one thread, so that their bits do not depend on how many processes there are. The record of a cell is
 written when its last run ends; until then the runs that it has stand in a file of their own, which can be taken to
 another machine as a record can. Where either stands, the runs in it are not repeated.
 """
@@ -20,7 +20,7 @@ from typing import Any
 
 from adagpr.data import load
 from adagpr.errors import AdaGPRError, BusyError, InputError
-from adagpr.experiments.plan import Task
+from adagpr.experiments.catalogue import Cell
 from adagpr.files import exclusive, make_folder, read_json, write_json
 from adagpr.graph import Graph, Split
 from adagpr.training import Run, load_run
@@ -28,15 +28,15 @@ from adagpr.training.config import config_digest, describe_data, resolve
 from adagpr.training.several import Job, fit_group, group_size, in_groups
 from adagpr.training.workers import spread
 
-__all__ = ["STATES", "Folders", "Progress", "read_record", "run_tasks", "state_of"]
+__all__ = ["STATES", "Folders", "OnCell", "read_record", "run_cells", "state_of"]
 
 # Seconds until a run that another process held is looked at again.
 _WAIT = 2.0
 
 STATES = ("done", "part", "missing", "failed")
 
-# Called with a task, how many of its runs are there, and how many it has.
-Progress = Callable[[Task, int, int], None]
+# Called with a cell, how many of its runs are there, and how many it has.
+OnCell = Callable[[Cell, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -45,32 +45,32 @@ class Folders:
 
     Attributes:
         runs: One folder a run, with its model and history.
-        records: One file a task, small enough to be committed; below it ``part/`` has the runs of a task that are in no
+        records: One file a cell, small enough to be committed; below it ``part/`` has the runs of a cell that are in no
             record, because others are missing, and ``failed/`` says why.
     """
 
     runs: Path
     records: Path
 
-    def record(self, task: Task) -> Path:
-        """The file of a task's record."""
-        return self.records / f"{task.name}.json"
+    def record(self, cell: Cell) -> Path:
+        """The file of a cell's record."""
+        return self.records / f"{cell.name}.json"
 
-    def part(self, task: Task) -> Path:
-        """The file of a task's runs that are in no record."""
-        return self.records / "part" / f"{task.name}.json"
+    def part(self, cell: Cell) -> Path:
+        """The file of a cell's runs that are in no record."""
+        return self.records / "part" / f"{cell.name}.json"
 
-    def failure(self, task: Task) -> Path:
-        """The file that says why a task failed."""
-        return self.records / "failed" / f"{task.name}.json"
-
-
-def read_record(folders: Folders, task: Task) -> dict[str, Any] | None:
-    """The record of a task, where there is one that was made with the same settings."""
-    return _read(folders.record(task), task)
+    def failure(self, cell: Cell) -> Path:
+        """The file that says why a cell failed."""
+        return self.records / "failed" / f"{cell.name}.json"
 
 
-def _read(path: Path, task: Task) -> dict[str, Any] | None:
+def read_record(folders: Folders, cell: Cell) -> dict[str, Any] | None:
+    """The record of a cell, where there is one that was made with the same settings."""
+    return _read(folders.record(cell), cell)
+
+
+def _read(path: Path, cell: Cell) -> dict[str, Any] | None:
     try:
         record: dict[str, Any] = read_json(path)
     except InputError:
@@ -78,37 +78,37 @@ def _read(path: Path, task: Task) -> dict[str, Any] | None:
         if path.exists():
             raise
         return None
-    return record if record["options"] == task.cell.options else None
+    return record if record["options"] == cell.options else None
 
 
-def state_of(folders: Folders, task: Task) -> str:
-    """Where a task stands, one of `STATES`; ``"part"`` where some of the runs asked for are recorded."""
-    record = read_record(folders, task)
-    if record is not None and set(task.seeds) <= {run["seed"] for run in record["runs"]}:
+def state_of(folders: Folders, cell: Cell) -> str:
+    """Where a cell stands, one of `STATES`; ``"part"`` where some of the runs asked for are recorded."""
+    record = read_record(folders, cell)
+    if record is not None and set(cell.seeds) <= {run["seed"] for run in record["runs"]}:
         return "done"
-    if folders.failure(task).exists():
+    if folders.failure(cell).exists():
         return "failed"
-    return "missing" if record is None and _read(folders.part(task), task) is None else "part"
+    return "missing" if record is None and _read(folders.part(cell), cell) is None else "part"
 
 
-def run_tasks(
-    tasks: Sequence[Task],
+def run_cells(
+    cells: Sequence[Cell],
     folders: Folders,
     num_workers: int = 1,
-    on_progress: Progress | None = None,
+    on_cell: OnCell | None = None,
     data_root: Path | None = None,
 ) -> list[dict[str, Any]]:
-    """Runs what is missing of the tasks and returns their records; one that failed has none.
+    """Runs what is missing of the cells and returns their records; one that failed has none.
 
     Args:
-        tasks: What to run, in this order.
+        cells: What to run, in this order.
         folders: Where runs and records are kept; what is there is used, what is interrupted goes on.
         num_workers: Number of processes.
-        on_progress: Called when a task is looked at and whenever a run of it ends.
+        on_cell: Called when a cell is looked at and whenever a run of it ends.
         data_root: Folder of the data files; see `adagpr.load`.
     """
     make_folder(folders.records)
-    boards = [CellProgress(task, folders, on_progress, data_root) for task in tasks]
+    boards = [CellProgress(cell, folders, on_cell, data_root) for cell in cells]
     waiting = [(number, group) for number, board in enumerate(boards) for group in board.groups()]
     while waiting:
         busy: list[tuple[int, Sequence[Job]]] = []
@@ -133,21 +133,21 @@ def run_tasks(
 
 
 class CellProgress:
-    """A task in progress: which of its runs there are, and which are still to do."""
+    """A cell in progress: which of its runs there are, and which are still to do."""
 
-    def __init__(self, task: Task, folders: Folders, on_progress: Progress | None, data_root: Path | None) -> None:
-        self.task, self._folders, self._on_progress = task, folders, on_progress
-        self._graph, splits = _load(task.row.data.name, task.row.data.split, data_root)
+    def __init__(self, cell: Cell, folders: Folders, on_cell: OnCell | None, data_root: Path | None) -> None:
+        self.cell, self._folders, self._on_cell = cell, folders, on_cell
+        self._graph, splits = _load(cell.row.dataset, cell.row.split, data_root)
         self._splits = {split.name: split for split in splits}
-        self.model = str(task.row.model["name"])
-        self.options = {**task.cell.options, "num_threads": 1}
+        self.model = cell.row.model
+        self.options = {**cell.options, "num_threads": 1}
         _, self._config = resolve(self._graph, splits[0], self.model, self.options)
         # Every run that is recorded or done by now, by the hash of its configuration; also seeds that nobody asked for.
         self.rows: dict[str, dict[str, Any]] = {}
         self._take_in()
         # Seeds that are recorded already stay in the record, also where fewer are asked for now.
-        recorded = read_record(folders, task) or {"runs": []}
-        seeds = sorted({*task.seeds, *(run["seed"] for run in recorded["runs"])})
+        recorded = read_record(folders, cell) or {"runs": []}
+        seeds = sorted({*cell.seeds, *(run["seed"] for run in recorded["runs"])})
         pairs = [(split, seed) for split in splits for seed in seeds]
         self._names = [self._name(*pair) for pair in pairs]
         self._jobs = [
@@ -164,8 +164,8 @@ class CellProgress:
 
     def _take_in(self) -> None:
         """Enters the runs that are recorded by now, another command's too."""
-        for path in (self._folders.record(self.task), self._folders.part(self.task)):
-            for run in (_read(path, self.task) or {"runs": []})["runs"]:
+        for path in (self._folders.record(self.cell), self._folders.part(self.cell)):
+            for run in (_read(path, self.cell) or {"runs": []})["runs"]:
                 split = self._splits.get(run["split"])
                 is_ours = split is not None and run["config"] == self._name(split, run["seed"])
                 if is_ours and self._is_enough(run):
@@ -176,7 +176,7 @@ class CellProgress:
 
     @property
     def _prints_coefficients(self) -> bool:
-        return str(self.task.cell.layers) in self.task.row.coefficients
+        return str(self.cell.layers) in self.cell.row.coefficients
 
     def groups(self) -> list[Sequence[Job]]:
         """What is to do, by what trains together."""
@@ -241,30 +241,30 @@ class CellProgress:
         """Writes and returns the record, or says why there is none."""
         record = self._write()
         if record is None:
-            failure = self._folders.failure(self.task)
+            failure = self._folders.failure(self.cell)
             make_folder(failure.parent)
-            write_json(failure, {"task": self.task.name, "failed": self.failures})
+            write_json(failure, {"cell": self.cell.name, "failed": self.failures})
         return record
 
     def _write(self, row: dict[str, Any] | None = None) -> dict[str, Any] | None:
         """Writes all runs that there are, a new one and those of other commands too; the record if none is missing."""
-        record, path, part = None, self._folders.record(self.task), self._folders.part(self.task)
+        record, path, part = None, self._folders.record(self.cell), self._folders.part(self.cell)
         with exclusive(self._folders.records):
             self._take_in()
             if row is not None:
                 self.rows.setdefault(row["config"], row)
             if self._missing():
-                whole = (_read(path, self.task) or {"runs": []})["runs"]
+                whole = (_read(path, self.cell) or {"runs": []})["runs"]
             else:
-                record = _record(self.task, self._sorted(self._complete_seeds()))
+                record = _record(self.cell, self._sorted(self._complete_seeds()))
                 whole = record["runs"]
                 if not path.exists() or read_json(path) != record:
                     write_json(path, record)
-                self._folders.failure(self.task).unlink(missing_ok=True)
+                self._folders.failure(self.cell).unlink(missing_ok=True)
             rest = [run for run in self._sorted() if run not in whole]
             if rest:
                 make_folder(part.parent)
-                write_json(part, _record(self.task, rest))
+                write_json(part, _record(self.cell, rest))
             else:
                 part.unlink(missing_ok=True)
         return record
@@ -281,8 +281,8 @@ class CellProgress:
         return sorted(runs, key=lambda run: (places[run["split"]], run["seed"]))
 
     def _tell(self) -> None:
-        if self._on_progress is not None:
-            self._on_progress(self.task, len(self._jobs) - len(self._missing()), len(self._jobs))
+        if self._on_cell is not None:
+            self._on_cell(self.cell, len(self._jobs) - len(self._missing()), len(self._jobs))
 
 
 @cache
@@ -290,21 +290,21 @@ def _load(name: str, split: str, data_root: Path | None) -> tuple[Graph, list[Sp
     return load(name, split, data_root=data_root)
 
 
-def _record(task: Task, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    row, cell = task.row, task.cell
+def _record(cell: Cell, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    row = cell.row
     accuracies = [run["test_acc"] for run in runs]
     return {
         "table": row.table,
         "method": row.method,
-        "dataset": row.data.name,
-        "split": row.data.split,
+        "dataset": row.dataset,
+        "split": row.split,
         "layers": cell.layers,
         "published": cell.published,
         "test_acc": round(100 * fmean(accuracies), 2),
         "test_acc_std": round(100 * stdev(accuracies), 2) if len(accuracies) > 1 else 0.0,
         "val_acc": round(100 * fmean(run["val_acc"] for run in runs), 2),
         "num_runs": len(runs),
-        "model": str(row.model["name"]),
+        "model": row.model,
         "options": cell.options,
         "settings": cell.settings,
         "settings_from": row.settings_from,

@@ -1,18 +1,26 @@
-"""What a trained run tells of itself: what it does with its graph, and the paper's bounds for it."""
+"""What trained runs do with their graph, the paper's bounds for them, and whether one model is better than another."""
 
 from adagpr.insight.bounds import Bounds, bounds
+from adagpr.insight.compare import Comparison, compare, folders_of_runs, settings_of
 from adagpr.insight.explain import Explanation, explain
 from adagpr.insight.node import NodeExplanation, explain_node
+from adagpr.insight.source import data_of, graph_of
 from adagpr.insight.theorem import LayerBound, Total, Transductive
 
 __all__ = [
     "Bounds",
+    "Comparison",
     "Explanation",
     "LayerBound",
     "NodeExplanation",
     "Total",
     "Transductive",
     "bounds",
+    "compare",
+    "data_of",
     "explain",
     "explain_node",
+    "folders_of_runs",
+    "graph_of",
+    "settings_of",
 ]

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from adagpr.errors import InputError
-from adagpr.experiments.comparison import Comparison, compare
 from adagpr.files import make_folder, to_toml, write_atomically, write_text
 from adagpr.graph import Graph, Split
+from adagpr.insight import Comparison, compare
 from adagpr.reporting.charts import Chart
 from adagpr.reporting.parts import PARTS
 from adagpr.reporting.subject import ReportedModel, read_subject

@@ -13,9 +13,8 @@ import numpy as np
 import pyarrow.compute as pc
 
 from adagpr.errors import InputError
-from adagpr.experiments.comparison import folders_of_runs, settings_of
 from adagpr.graph import Graph, Split
-from adagpr.insight import Bounds, Explanation, bounds, explain
+from adagpr.insight import Bounds, Explanation, bounds, explain, folders_of_runs, settings_of
 from adagpr.insight.source import data_of
 from adagpr.metrics import Calibration, calibration
 from adagpr.nn import AdaGPR

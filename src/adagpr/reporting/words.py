@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from adagpr.experiments.comparison import Comparison
+from adagpr.insight import Comparison
 from adagpr.reporting.subject import ReportedModel
 
 __all__ = ["headline", "paired_sentence", "sentences"]

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adagpr.errors import InputError
+from adagpr.files import write_json
+from adagpr.insight import compare
+from adagpr.statistics import bootstrap_interval, interval, paired_test
+
+# Correct answers among 37 test nodes, on ten splits.
+RIGHT_A = [30, 31, 29, 33, 30, 32, 28, 31, 30, 29]
+RIGHT_B = [28, 31, 27, 30, 31, 29, 27, 29, 28, 26]
+CATALOGUE = Path(__file__).parents[2] / "results" / "catalogue"
+
+
+def write_run(folder: Path, right: int, split: int = 0, seed: int = 0, **changed: Any) -> None:
+    """A run's record with the keys that a comparison reads."""
+    given = {"name": "texas", "graph": "g", "num_test": 37, "model": "gcn", **changed}
+    sums = {"graph_sha256": given["graph"], "split_sha256": f"s{split}"}
+    folder.mkdir(parents=True)
+    write_json(
+        folder / "record.json",
+        {
+            "config": {"data": sums, "model": {"name": given["model"]}, "training": {"seed": seed}},
+            "data": {"name": given["name"], "split": f"geom-gcn/{split}", "num_test": given["num_test"], "num_val": 59},
+            "result": {"test_acc": right / given["num_test"], "val_acc": (right + 20) / 59},
+        },
+    )
+
+
+def write_runs(folder: Path, right: list[int], **changed: Any) -> Path:
+    for split, value in enumerate(right):
+        write_run(folder / f"split-{split}", value, split, **changed)
+    return folder
+
+
+def write_record(path: Path, right: list[int], dataset: str = "texas") -> Path:
+    """A record of the catalogue: accuracies of four decimals, no number of nodes."""
+    runs = [{"split": f"geom-gcn/{i}", "seed": 0, "test_acc": round(n / 37, 4)} for i, n in enumerate(right)]
+    write_json(path, {"dataset": dataset, "runs": runs})
+    return path
+
+
+def test_splits_are_paired_and_every_number_follows_from_the_differences(tmp_path: Path) -> None:
+    found = compare(write_runs(tmp_path / "a", RIGHT_A), write_runs(tmp_path / "b", RIGHT_B))
+    differences = [100 * (a - b) / 37 for a, b in zip(RIGHT_A, RIGHT_B, strict=True)]
+    assert [pair.split for pair in found.pairs] == [f"geom-gcn/{i}" for i in range(10)]
+    assert [pair.difference for pair in found.pairs] == pytest.approx(differences, abs=1e-9)
+    assert (found.mean_a, found.mean_b) == pytest.approx((sum(RIGHT_A) / 3.7, sum(RIGHT_B) / 3.7))
+    assert found.mean_difference == pytest.approx(found.mean_a - found.mean_b)
+    assert found.t_interval == pytest.approx(interval(differences))
+    assert found.bootstrap_interval == pytest.approx(bootstrap_interval(differences))
+    assert (found.p_value, found.method) == (paired_test(differences).p_value, "exact sign flips")
+    assert (found.wins, found.ties, found.losses) == (8, 1, 1)
+    assert (found.num_nodes, found.node_points) == (37, 100 / 37)
+    assert (found.name_a, found.name_b, found.dataset, found.verdict) == ("a", "b", "texas", "A is better")
+    assert found.remarks == ()
+
+
+def test_the_other_way_round_the_other_is_better(tmp_path: Path) -> None:
+    a, b = write_runs(tmp_path / "a", RIGHT_A), write_runs(tmp_path / "b", RIGHT_B)
+    one, other = compare(a, b), compare(b, a)
+    assert other.verdict == "B is better"
+    assert other.p_value == one.p_value
+    assert other.mean_difference == pytest.approx(-one.mean_difference)
+    assert (other.wins, other.losses) == (one.losses, one.wins)
+
+
+def test_a_model_is_no_better_than_itself(tmp_path: Path) -> None:
+    a = write_runs(tmp_path / "a", RIGHT_A)
+    found = compare(a, a)
+    assert (found.p_value, found.ties, found.verdict) == (1.0, 10, "no difference shown")
+    assert (found.t_interval, found.name_a) == ((0.0, 0.0), str(a))
+
+
+def test_one_node_more_on_half_of_the_splits_shows_no_difference(tmp_path: Path) -> None:
+    more = [n + 1 for n in RIGHT_A[:5]] + RIGHT_A[5:]
+    found = compare(write_runs(tmp_path / "a", more), write_runs(tmp_path / "b", RIGHT_A))
+    assert (found.p_value, found.verdict) == (2 / 2**5, "no difference shown")
+
+
+@pytest.mark.parametrize("seeds_b", [[7], [0, 1, 2]])
+def test_several_seeds_of_several_splits_make_one_pair_a_split(seeds_b: list[int], tmp_path: Path) -> None:
+    for split, right in enumerate((30, 28)):
+        for seed in range(3):
+            write_run(tmp_path / "a" / f"{split}-{seed}", right + seed, split, seed)
+        for seed in seeds_b:
+            write_run(tmp_path / "b" / f"{split}-{seed}", 30, split, seed)
+    found = compare(tmp_path / "a", tmp_path / "b")
+    assert [(pair.split, pair.seed) for pair in found.pairs] == [("geom-gcn/0", None), ("geom-gcn/1", None)]
+    assert [pair.a * 0.37 for pair in found.pairs] == pytest.approx([31, 29])
+    assert [pair.b * 0.37 for pair in found.pairs] == pytest.approx([30, 30])
+    assert (found.wins, found.losses) == (1, 1)
+    assert any("averaged" in remark for remark in found.remarks)
+
+
+def test_equal_means_of_seeds_are_a_tie(tmp_path: Path) -> None:
+    for seed, (one, other) in enumerate([(1, 1), (1, 2), (7, 6)]):
+        for split in range(2):
+            write_run(tmp_path / "a" / f"{split}-{seed}", one, split, seed)
+            write_run(tmp_path / "b" / f"{split}-{seed}", other, split, seed)
+    found = compare(tmp_path / "a", tmp_path / "b")
+    assert (found.ties, found.bootstrap_interval) == (2, (0.0, 0.0))
+    assert found.pairs[0].a != found.pairs[0].b
+
+
+def test_on_one_split_the_seeds_are_the_pairs(tmp_path: Path) -> None:
+    for seed in (10, 9, 8):
+        write_run(tmp_path / "a" / f"{seed}", 20 + seed, seed=seed)
+    for seed in (9, 10, 11, 12):
+        write_run(tmp_path / "b" / f"{seed}", 20, seed=seed)
+    found = compare(tmp_path / "a", tmp_path / "b")
+    assert [(pair.seed, round(pair.difference * 0.37)) for pair in found.pairs] == [(9, 9), (10, 10)]
+    assert "Left out, having no partner: runs of A 1, runs of B 2." in found.remarks
+    assert "Fewer than 6 pairs can show no difference at the 5 % level, whatever their values." in found.remarks
+
+
+def test_one_split_without_a_shared_seed_is_one_pair(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", 30, seed=0)
+    write_run(tmp_path / "b", 10, seed=1)
+    found = compare(tmp_path / "a", tmp_path / "b")
+    assert (len(found.pairs), found.p_value, found.verdict) == (1, 1.0, "no difference shown")
+    assert (found.t_interval, found.bootstrap_interval) == (None, None)
+
+
+def test_splits_of_one_side_only_are_left_out_and_counted(tmp_path: Path) -> None:
+    write_run(tmp_path / "a" / "smaller", 15, split=10, num_test=20)
+    found = compare(write_runs(tmp_path / "a", RIGHT_A), write_runs(tmp_path / "b", RIGHT_B[:7]))
+    assert (len(found.pairs), found.num_nodes) == (7, 37)
+    assert found.remarks == ("Left out, having no partner: runs of A 4, runs of B 0.",)
+
+
+def test_what_the_catalogue_rounds_away_changes_neither_ties_nor_the_p_value(tmp_path: Path) -> None:
+    a, b = write_runs(tmp_path / "a", RIGHT_A), write_runs(tmp_path / "b", RIGHT_B)
+    exact = compare(a, b)
+    record_a, record_b = write_record(tmp_path / "a.json", RIGHT_A), write_record(tmp_path / "b.json", RIGHT_B)
+    for found in (compare(record_a, b), compare(a, record_b), compare(record_a, record_b)):
+        assert (found.p_value, found.wins, found.ties) == (exact.p_value, exact.wins, exact.ties)
+    assert compare(a, record_b).num_nodes == 37
+    assert compare(record_a, record_b).node_points is None
+
+
+def test_records_of_the_repository_can_be_compared() -> None:
+    found = compare(CATALOGUE / "table3_gcnii_texas-32.json", CATALOGUE / "table3_gcn_texas.json")
+    assert (len(found.pairs), found.name_a) == (10, "table3_gcnii_texas-32")
+
+
+def test_validation_accuracy_counts_validation_nodes(tmp_path: Path) -> None:
+    found = compare(write_runs(tmp_path / "a", RIGHT_A), write_runs(tmp_path / "b", RIGHT_B), "val_acc")
+    assert found.pairs[0].difference == pytest.approx(100 * 2 / 59)
+    assert found.num_nodes == 59
+
+
+def test_plain_data_is_json(tmp_path: Path) -> None:
+    plain = compare(write_runs(tmp_path / "a", RIGHT_A), write_runs(tmp_path / "b", RIGHT_B)).to_plain()
+    assert json.loads(json.dumps(plain))["pairs"][1] == {**plain["pairs"][1], "split": "geom-gcn/1", "difference": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"name": "cornell"}, "Only runs on one data set can be compared: A has texas, B has cornell."),
+        ({"graph": "h"}, "The runs on split 'geom-gcn/0' of 'texas' differ in their graph or nodes."),
+    ],
+)
+def test_other_data_are_refused(changed: dict[str, str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        compare(write_runs(tmp_path / "a", RIGHT_A), write_runs(tmp_path / "b", RIGHT_B, **changed))
+
+
+def test_nothing_to_pair_is_refused(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", 30, split=1)
+    write_run(tmp_path / "b", 30, split=2)
+    with pytest.raises(InputError, match="nothing to pair: A was run on geom-gcn/1, B on geom-gcn/2"):
+        compare(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.parametrize("second", [{"model": "mlp", "seed": 1}, {"seed": 0}])
+def test_a_folder_of_several_models_is_refused(second: dict[str, Any], tmp_path: Path) -> None:
+    write_run(tmp_path / "a" / "one", 30)
+    write_run(tmp_path / "a" / "two", 31, **second)
+    with pytest.raises(InputError, match="more than one model or setting"):
+        compare(tmp_path / "a", tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("{}", "is not a record of the catalogue"), ('{"runs": []}', "no complete run"), ("{", "Cannot read")],
+)
+def test_other_files_are_refused(content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(InputError, match=message):
+        compare(tmp_path / "a.json", tmp_path / "a.json")
+
+
+def test_empty_and_missing_folders_and_unknown_measures_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no complete run"):
+        compare(tmp_path, tmp_path)
+    with pytest.raises(InputError, match="There is no folder or file"):
+        compare(tmp_path / "gone", tmp_path)
+    with pytest.raises(InputError, match="Unknown measure 'train_acc'"):
+        compare(tmp_path, tmp_path, "train_acc")
+    (tmp_path / "record.json").write_text('{"config": {}}')
+    with pytest.raises(InputError, match=r"record.json is not a record of a run \(at 'data'\)"):
+        compare(tmp_path, tmp_path)
