@@ -6,14 +6,15 @@ python benchmarks/demo.py     # writes results/demo.txt and docs/report.png; nee
 from __future__ import annotations
 
 import io
+import os
+from contextlib import redirect_stdout
 from pathlib import Path
 from shutil import which
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
-from rich.console import Console
 
-from adagpr.cli.train_view import show
+from adagpr.cli.train_view import show_runs
 from adagpr.data import load
 from adagpr.files import write_atomically, write_text
 from adagpr.reporting import write_report
@@ -29,9 +30,10 @@ def main() -> None:
     out = Path("runs/demo")
     runs = fit_all(graph, splits, out=out)
     baseline_runs = fit_all(graph, splits, out=out / "without-graph", **without_graph("adagpr", {}))
-    console = Console(file=io.StringIO(), record=True, width=72, highlight=False)
-    show(graph, splits, runs, baseline_runs, out, console)
-    text = "\n".join(line.rstrip() for line in console.export_text().splitlines()) + "\n"
+    os.environ["COLUMNS"] = "72"
+    with redirect_stdout(io.StringIO()) as printed:
+        show_runs(graph, splits, runs, baseline_runs, out)
+    text = "\n".join(line.rstrip() for line in printed.getvalue().splitlines()) + "\n"
     write_text(HERE / "results" / "demo.txt", text)
     page = write_report([out], out / "one.html", graph=graph, splits=splits)
     write_atomically(HERE / "docs" / "report.png", lambda path: picture(page, path))

@@ -107,7 +107,7 @@ def test_an_interrupted_command_says_that_it_goes_on(tmp_path: Path) -> None:
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate()
-    assert (process.returncode, told) == (130, "Stopped. The same command goes on from the last checkpoint.\n")
+    assert (process.returncode, told) == (130, "Stopped. Nothing was saved yet; the same command starts again.\n")
 
 
 def _short(out: Path, max_epochs: int = 4) -> list[str]:

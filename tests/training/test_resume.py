@@ -128,7 +128,7 @@ def test_an_interrupt_leaves_one_sentence_and_exit_code_130(tmp_path: Path) -> N
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
     assert process.returncode == 130
-    assert errors == "Stopped. The same command goes on from the last checkpoint.\n"
+    assert errors == "Stopped. The same command resumes from the last checkpoint.\n"
 
 
 def test_a_checkpoint_of_another_configuration_is_refused_by_key(

@@ -1,25 +1,60 @@
-"""Ctrl-C in a command that can be repeated."""
+"""A command that is stopped, by Ctrl-C or by a signal, says what the same command will do."""
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
 
 import typer
 
-__all__ = ["interruptible"]
+# What trainings leave behind, the most telling first.
+TRAINING: Mapping[str, str] = {
+    "checkpoint/state.safetensors": "The same command resumes from the last checkpoint.",
+    "record.json": "The same command resumes with the runs that are not complete.",
+}
+_NOTHING = "Nothing was saved yet; the same command starts again."
+
+
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end by SIGTERM; whatever cleans up after Ctrl-C cleans up after it, too."""
 
 
 @contextmanager
-def interruptible(outlook: str) -> Iterator[None]:
-    """Ends an interrupted command with exit code 130 and a sentence.
+def terminable() -> Iterator[None]:
+    """Lets SIGTERM end a command as Ctrl-C does."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def interruptible(folder: Path | None = None, saved: Mapping[str, str] = TRAINING) -> Iterator[None]:
+    """Ends a stopped command with one sentence, and with exit code 130 after Ctrl-C or 143 after SIGTERM.
 
     Args:
-        outlook: What the same command does when it is repeated.
+        folder: Where the command saves what it has done; none if it saves nothing.
+        saved: By pattern of file in that folder or below, what the same command will do if there is one; the first
+            that fits is said.
     """
     try:
         yield
-    except KeyboardInterrupt:
-        sys.stderr.write(f"Stopped. The same command goes on{outlook}.\n")
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as error:
+        sys.stderr.write(f"Stopped. {_outlook(folder, saved)}".strip() + "\n")
+        raise typer.Exit(143 if isinstance(error, Terminated) else 130) from None
+
+
+def _outlook(folder: Path | None, saved: Mapping[str, str]) -> str:
+    if folder is None:
+        return ""
+    found = (sentence for pattern, sentence in saved.items() if any(folder.rglob(pattern)))
+    return next(found, _NOTHING)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 import adagpr
 from adagpr.cli import (
@@ -25,16 +26,25 @@ from adagpr.cli import (
     train,
     tune,
 )
+from adagpr.cli.interruption import interruptible, terminable
 from adagpr.errors import AdaGPRError, InputError, memory_errors
-
-__all__ = ["app", "main"]
 
 # How often a thread looks for work before it sleeps. Looking 300,000 times, as OpenMP does by itself, it keeps a core
 # from those that have work: beside another process training then takes two to ten times as long.
 _LOOKS = "1000"
 
+
+class _Commands(TyperGroup):
+    """The commands; one that is stopped ends with a word and its exit code instead of typer's "Aborted."."""
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        with interruptible():
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
     name="adagpr",
+    cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -74,11 +84,11 @@ app.add_typer(data.app, name="data")
 
 
 def main() -> None:
-    """Runs the command line: exit code 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    """Runs the command line: exit code 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by Ctrl-C or SIGTERM."""
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", _LOOKS)
     try:
-        with memory_errors():
+        with terminable(), memory_errors():
             app()
     except AdaGPRError as error:
         _end(str(error), 2 if isinstance(error, InputError) else 1)

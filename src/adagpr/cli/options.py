@@ -17,8 +17,6 @@ from adagpr.errors import InputError
 if TYPE_CHECKING:
     from adagpr.graph import Graph
 
-__all__ = ["DataRoot", "MovedFile", "check_tables", "say_what_was_found", "takes_tables"]
-
 DataRoot = Annotated[Path | None, typer.Option(help="Folder of the data files. Default: $ADAGPR_DATA or a cache.")]
 MovedFile = Annotated[str | None, typer.Option(help="The run's .npz file, where it has moved since.")]
 

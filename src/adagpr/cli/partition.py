@@ -66,7 +66,7 @@ def partition(
     check_tables(dataset, tables)
     if dataset is None and not tables:
         raise InputError("Name a data set, or give tables with --nodes, --edges and --label.")
-    with _progress_bar() as on_progress:
+    with _progress_bar(out) as on_progress:
         if tables and _method(method, out, lambda: _tables_memory(tables), budget) == "greedy":
             made = _stream(tables, split, parts, out, budget, seed, on_progress)
         else:
@@ -210,9 +210,9 @@ def _show(made: Parts, with_notes: bool) -> None:
 
 
 @contextmanager
-def _progress_bar() -> Iterator[OnProgress | None]:
+def _progress_bar(out: Path) -> Iterator[OnProgress | None]:
     """A bar on a terminal's standard error; elsewhere silence."""
-    with interruptible(" with what is not done"):
+    with interruptible(out, {"*": "The same command resumes with what is not done."}):
         if not sys.stderr.isatty():
             yield None
             return

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from adagpr.cli.console import show, show_json
 from adagpr.errors import InputError
-
-__all__ = ["predict"]
 
 
 def predict(
@@ -46,14 +44,11 @@ def predict(
     counts = Counter(table["prediction"].to_pylist())
     doubts = Counter(reason for reason in table["doubt"].to_pylist() if reason is not None)
     if as_json:
-        plain = {"file": str(out), "num_nodes": table.num_rows, "predictions": counts, "doubts": doubts, "said": said}
-        typer.echo(json.dumps(plain, indent=2))
+        show_json(
+            {"file": str(out), "num_nodes": table.num_rows, "predictions": counts, "doubts": doubts, "said": said}
+        )
         return
-    for sentence in said:
-        typer.echo(sentence)
-    typer.echo()
-    for name, count in counts.most_common():
-        typer.echo(f"{count:>9,}  {name}")
-    for reason, count in doubts.most_common():
-        typer.echo(f"{count:>9,}  to be doubted: {reason}")
-    typer.echo(f"\npredictions  {out}")
+    show(*said, "")
+    show(*(f"{count:>9,}  {name}" for name, count in counts.most_common()))
+    show(*(f"{count:>9,}  to be doubted: {reason}" for reason, count in doubts.most_common()))
+    show(f"\npredictions  {out}")

@@ -110,7 +110,7 @@ def _run(
         TimeRemainingColumn(),
     )
     with (
-        interruptible(" from the last checkpoint"),
+        interruptible(folders.runs),
         Progress(*columns, console=notes, transient=True, disable=not notes.is_terminal) as bar,
     ):
         shown = bar.add_task("reading", total=sum(work.values()), runs="")

@@ -10,8 +10,6 @@ from typing import Any
 from adagpr.errors import InputError, unknown_name
 from adagpr.files import read_toml
 
-__all__ = ["Request", "parse_settings", "read_request"]
-
 _TABLES = ("data", "model", "training")
 _NOT_DATA_OPTIONS = ("name", "split", "data_root", "progress")
 

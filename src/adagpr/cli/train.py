@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from adagpr.cli.console import show_json
 from adagpr.cli.options import DataRoot, check_tables, say_what_was_found, takes_tables
 from adagpr.cli.request import Request, read_request
 from adagpr.cli.train_partition import Border, train_partition
@@ -18,8 +18,6 @@ from adagpr.errors import InputError
 if TYPE_CHECKING:
     from adagpr.graph import Graph, Split
     from adagpr.training import Run
-
-__all__ = ["train"]
 
 
 @takes_tables
@@ -110,7 +108,7 @@ def train(
     max_epochs = resolved[0]["training"]["max_epochs"]
     baseline_runs: list[Run] = []
     share, jobs = _share(jobs)
-    with training_bar(len(splits) * len(seeds) * (1 + without_graph), max_epochs) as (start, end):
+    with training_bar(folder, len(splits) * len(seeds) * (1 + without_graph), max_epochs) as (start, end):
         runs = several.fit_all(
             graph,
             splits,
@@ -143,11 +141,11 @@ def train(
         return
     _report(folder, bool(baseline_runs), graph, splits)
     if as_json:
-        typer.echo(json.dumps(_plain(runs, baseline_runs, folder), indent=2))
+        show_json(_plain(runs, baseline_runs, folder))
     else:
-        from adagpr.cli.train_view import show
+        from adagpr.cli.train_view import show_runs
 
-        show(graph, splits, runs, baseline_runs, folder)
+        show_runs(graph, splits, runs, baseline_runs, folder)
 
 
 def _share(jobs: int | None) -> tuple[tuple[int, int], int | None]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import typer
-
+from adagpr.cli.console import show, show_json
 from adagpr.cli.training_bar import training_bar
 from adagpr.errors import InputError
-
-__all__ = ["Border", "train_partition"]
 
 Border = Literal["float32", "bfloat16"]
 
@@ -48,7 +44,7 @@ def train_partition(
     is_first = os.environ.get("RANK", "0") == "0"
     run = out or Path("runs") / f"{folder.name}-{model}-seed-{seeds[0]}"
     max_epochs = options.get("max_epochs", TrainingConfig.model_fields["max_epochs"].default)
-    with training_bar(1, max_epochs) as (start, _):
+    with training_bar(run, 1, max_epochs) as (start, _):
         record = fit_partition(
             folder,
             model,
@@ -59,18 +55,16 @@ def train_partition(
             **{**options, "seed": seeds[0]},
         )
     if is_first and as_json:
-        typer.echo(json.dumps({"folder": str(run), **record}, indent=2))
+        show_json({"folder": str(run), **record})
     elif is_first:
         _show(record, run)
 
 
 def _show(record: dict[str, Any], folder: Path) -> None:
     import torch
-    from rich.console import Console
 
     from adagpr.cli.train_view import show_coefficients
 
-    console = Console(highlight=False)
     data, result, machine = record["data"], record["result"], record["machine"]
     parts, ranks = (
         f"{number} {word}{'' if number == 1 else 's'}"
@@ -78,12 +72,11 @@ def _show(record: dict[str, Any], folder: Path) -> None:
     )
     way = "batches of parts, approximate" if data["is_approximate"] else "exact"
     size = f"{data['num_nodes']:,} nodes, {data['num_edges']:,} edges"
-    console.print(f"{data['name']}: {size} in {parts}; {way}, {ranks}\n", markup=False)
-    console.print(
+    show(
+        f"{data['name']}: {size} in {parts}; {way}, {ranks}\n",
         f"test accuracy {100 * result['test_acc']:.1f} %, validation {100 * result['val_acc']:.1f} %, "
         f"best epoch {result['best_epoch']} of {result['num_epochs']}, {machine['seconds']:.0f} s\n",
-        markup=False,
     )
     if "coefficients" in record:
-        show_coefficients(torch.tensor(record["coefficients"]), console)
-    console.print(f"run folder  {folder}\npage        adagpr report {folder}", soft_wrap=True, markup=False)
+        show_coefficients(torch.tensor(record["coefficients"]))
+    show(f"run folder  {folder}\npage        adagpr report {folder}")

@@ -82,7 +82,7 @@ def tune(
         say_what_was_found(graph)
     kind = found[0].name.partition("/")[0]
     chosen = tuning.read_space(space) if space else tuning.choose_space(dataset, kind, model)
-    with _progress_bar() as on_change:
+    with _progress_bar(out) as on_change:
         record = tuning.tune(
             graph,
             found,
@@ -114,7 +114,7 @@ def _positions(text: str) -> list[int] | None:
 
 
 @contextmanager
-def _progress_bar() -> Iterator[Callable[[StudyProgress], None]]:
+def _progress_bar(out: Path) -> Iterator[Callable[[StudyProgress], None]]:
     """A bar on a terminal's standard error; elsewhere silence."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -128,7 +128,7 @@ def _progress_bar() -> Iterator[Callable[[StudyProgress], None]]:
     )
     console = Console(stderr=True)
     with (
-        interruptible("; trials that were running are taken up again"),
+        interruptible(out, {"*": "The same command resumes; trials that were running are run again."}),
         Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
     ):
         task = progress.add_task("searching", total=None, note="starting")

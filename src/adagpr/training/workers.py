@@ -96,6 +96,7 @@ def begin_child(parent: int) -> bool:
     torch.set_num_threads(1)
     # The parent ends this process when it is interrupted itself; if it is killed, the kernel does.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     return os.getppid() == parent
