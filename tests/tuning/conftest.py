@@ -12,7 +12,7 @@ import pytest
 import adagpr
 from adagpr.graph import Graph, Split
 from adagpr.tuning import Space, StudyProgress, read_space, tune
-from adagpr.tuning.crew import OnChange
+from adagpr.tuning.search import OnChange
 from tests.tuning.postgres import LossyWay, Server, address
 
 QUICK = {"max_epochs": 16, "hidden_channels": 8, "num_layers": 2, "num_coeffs": 3, "theta": 0.5, "patience": None}

@@ -13,19 +13,19 @@ from adagpr.data.splits import random_split
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
 from adagpr.tuning import Space
-from adagpr.tuning.objective import Task, blind, objective
+from adagpr.tuning.objective import Study, blind, objective
 from adagpr.tuning.space import Parameter
 
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)
 PARAMS = {"lr": 0.05, "weight_decay": 0.001, "dropout": 0.2, "alpha": 0.3}
 
 
-def make_task(small: tuple[Graph, list[Split]], space: Space, **changes: Any) -> Task:
+def make_task(small: tuple[Graph, list[Split]], space: Space, **changes: Any) -> Study:
     graph, (split,) = small
-    return replace(Task(graph, [split, random_split(graph.y, 1)], [0], "adagpr", space), **changes)
+    return replace(Study(graph, [split, random_split(graph.y, 1)], [0], "adagpr", space), **changes)
 
 
-def run_one(task: Task, params: dict[str, Any] | None = None) -> optuna.trial.FrozenTrial:
+def run_one(task: Study, params: dict[str, Any] | None = None) -> optuna.trial.FrozenTrial:
     study = optuna.create_study()
     study.enqueue_trial(PARAMS if params is None else params)
     study.optimize(lambda trial: objective(task, trial), n_trials=1)

@@ -22,9 +22,9 @@ from adagpr.files import read_json
 from adagpr.graph import Graph, Split
 from adagpr.tuning import Space, StudyProgress, storage
 from adagpr.tuning import server as module
-from adagpr.tuning.objective import Task
+from adagpr.tuning.objective import Study
 from adagpr.tuning.storage import create_study, load_study, stale_trials
-from adagpr.tuning.trials import counted, of_worker, requeue, signature
+from adagpr.tuning.trials import effective_trials, of_worker, requeue, signature
 from tests.tuning.postgres import LossyWay, Server, address
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ def arguments(request: pytest.FixtureRequest, postgres: str, quick_space: Space)
 @pytest.fixture
 def study(small: tuple[Graph, list[Split]], arguments: dict[str, Any]) -> optuna.Study:
     """The study of the test's commands."""
-    task = Task(*small, [0], "adagpr", arguments["space"], arguments["seed"])
+    task = Study(*small, [0], "adagpr", arguments["space"], arguments["seed"])
     return create_study(task.name, arguments["storage"])
 
 
@@ -120,7 +120,7 @@ def test_a_study_survives_its_server(
     for place, command in enumerate(commands):
         trials = trials_of(command, tmp_path / str(place))
         assert not any("retry_of" in trial for trial in trials.values())
-    assert len(counted(study.trials)) == NUM_TRIALS
+    assert len(effective_trials(study.trials)) == NUM_TRIALS
 
 
 def test_the_trial_of_a_killed_command_is_run_again_by_the_others(
@@ -163,7 +163,7 @@ def test_lost_answers_neither_double_nor_lose_a_trial(
     trials = trials_of(command, tmp_path / "0")
     assert not any("retry_of" in trial for trial in trials.values())
     assert lossy_way.num_lost > NUM_TRIALS
-    assert len(counted(study.trials)) == NUM_TRIALS
+    assert len(effective_trials(study.trials)) == NUM_TRIALS
 
 
 def test_a_call_whose_answer_is_lost_is_carried_out_once(lossy_way: LossyWay) -> None:

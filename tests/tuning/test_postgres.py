@@ -13,7 +13,7 @@ import pytest
 
 from adagpr.graph import Graph, Split
 from adagpr.tuning import Space, StudyProgress, storage
-from adagpr.tuning.objective import Task
+from adagpr.tuning.objective import Study
 from adagpr.tuning.storage import create_study
 
 Tune = Callable[..., dict[str, Any]]
@@ -50,7 +50,7 @@ def test_the_trial_of_a_machine_that_is_gone_is_taken_up(
 ) -> None:
     monkeypatch.setattr(storage, "HEARTBEAT_SECONDS", 1)
     monkeypatch.setattr(storage, "GRACE_SECONDS", 2)
-    task = Task(*small, [0], "adagpr", quick_space, seed=1)
+    task = Study(*small, [0], "adagpr", quick_space, seed=1)
     study = create_study(task.name, postgres)
     with pytest.warns(UserWarning, match="Heartbeat"):
         lost = study.ask()

@@ -20,10 +20,10 @@ from optuna.trial import TrialState
 from adagpr.errors import AdaGPRError, InputError
 from adagpr.files import digest, read_json, read_toml, sha256_file
 from adagpr.graph import Graph, Split
-from adagpr.tuning import Space, StudyProgress, crew
-from adagpr.tuning.objective import Task, blind
+from adagpr.tuning import Space, StudyProgress, search
+from adagpr.tuning.objective import Study, blind
 from adagpr.tuning.storage import create_study
-from adagpr.tuning.trials import counted
+from adagpr.tuning.trials import effective_trials
 
 Tune = Callable[..., dict[str, Any]]
 COUNTED = ("complete", "pruned")
@@ -140,7 +140,7 @@ def test_an_interrupted_study_ends_with_the_trials_of_an_uninterrupted_one(tmp_p
 def test_trials_that_a_killed_command_left_running_are_taken_up(
     tmp_path: Path, quick_tune: Tune, small: tuple[Graph, list[Split]], quick_space: Space
 ) -> None:
-    task = Task(*small, [0], "adagpr", quick_space)
+    task = Study(*small, [0], "adagpr", quick_space)
     study = create_study(task.name, str(tmp_path / "journal.jsonl"))
     signed, unsigned = study.ask(), study.ask()
     signed.set_user_attr("worker", {"host": "elsewhere", "pid": 1})
@@ -158,7 +158,7 @@ def test_trials_that_a_killed_command_left_running_are_taken_up(
 def test_workers_never_run_more_trials_than_asked_for(tmp_path: Path, quick_tune: Tune) -> None:
     record = quick_tune(tmp_path, num_trials=5, num_workers=4)
     assert len(results(record)) == 5
-    assert len(counted(journal(tmp_path).trials)) == 5
+    assert len(effective_trials(journal(tmp_path).trials)) == 5
 
 
 def test_a_complete_study_is_read(tmp_path: Path, quick_tune: Tune, finished_study: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_folder_of_another_study_is_refused_by_key(
 def test_workers_that_die_again_and_again_end_the_study_with_a_sentence(
     tmp_path: Path, quick_tune: Tune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew, "objective", lambda task, trial: os.kill(os.getpid(), signal.SIGKILL))
+    monkeypatch.setattr(search, "objective", lambda task, trial: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(AdaGPRError, match="Workers were killed 3 times before another trial was done"):
         quick_tune(tmp_path, num_trials=2)
     monkeypatch.undo()
@@ -259,10 +259,10 @@ def test_workers_that_die_again_and_again_end_the_study_with_a_sentence(
 def test_an_error_in_a_worker_is_the_caller_s(
     tmp_path: Path, quick_tune: Tune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(task: Task, trial: optuna.Trial) -> float:
+    def fail(task: Study, trial: optuna.Trial) -> float:
         raise InputError("not like this")
 
-    monkeypatch.setattr(crew, "objective", fail)
+    monkeypatch.setattr(search, "objective", fail)
     with pytest.raises(InputError, match="not like this"):
         quick_tune(tmp_path, num_trials=2)
 

@@ -7,7 +7,16 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from adagpr.tuning.trials import best_trial, counted, finished, is_abandoned, num_to_do, of_worker, requeue, signature
+from adagpr.tuning.trials import (
+    best_trial,
+    effective_trials,
+    finished,
+    is_abandoned,
+    num_to_do,
+    of_worker,
+    requeue,
+    signature,
+)
 
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)
 
@@ -35,7 +44,7 @@ def test_a_trial_that_is_taken_up_again_keeps_its_values_and_its_place(study: op
     again = begin(study)
     assert again.params == lost.params
     assert study.trials[lost.number].state == TrialState.FAIL
-    assert numbers(counted(study.trials)) == [again.number, other.number]
+    assert numbers(effective_trials(study.trials)) == [again.number, other.number]
 
 
 def test_one_that_is_lost_twice_keeps_them_too(study: optuna.Study) -> None:
@@ -45,7 +54,7 @@ def test_one_that_is_lost_twice_keeps_them_too(study: optuna.Study) -> None:
     requeue(study, study.trials[1])
     third = begin(study)
     assert third.params == first.params
-    assert numbers(counted(study.trials)) == [2]
+    assert numbers(effective_trials(study.trials)) == [2]
     assert study.trials[2].user_attrs["first"] == 0
 
 
@@ -67,7 +76,7 @@ def test_dying_between_entering_and_failing_loses_and_doubles_nothing(
         context.setattr(study, "tell", die)
         with pytest.raises(KeyboardInterrupt):
             requeue(study, study.trials[0])
-    assert numbers(counted(study.trials)) == [1]
+    assert numbers(effective_trials(study.trials)) == [1]
     assert num_to_do(study.trials, 1) == 1
     requeue(study, study.trials[0])
     assert len(study.trials) == 2
@@ -95,10 +104,10 @@ def test_of_two_entries_of_a_lost_trial_the_first_counts(study: optuna.Study) ->
     lost, other = begin(study), begin(study, pid=2)
     for _ in range(2):
         study.enqueue_trial(lost.params, user_attrs={"retry_of": 0, "first": 0})
-    assert numbers(counted(study.trials)) == [2, other.number]
+    assert numbers(effective_trials(study.trials)) == [2, other.number]
     begin(study)
     requeue(study, study.trials[2])
-    assert numbers(counted(study.trials)) == [3, other.number]
+    assert numbers(effective_trials(study.trials)) == [3, other.number]
     study.tell(begin(study), 1.0)
     assert numbers(finished(study.trials)) == [3]
     assert num_to_do(study.trials, 2) == 0
@@ -108,7 +117,7 @@ def test_a_trial_that_ends_although_it_was_entered_again_counts(study: optuna.St
     slow = begin(study)
     study.enqueue_trial(slow.params, user_attrs={"retry_of": 0, "first": 0})
     study.tell(slow, 1.0)
-    assert numbers(counted(study.trials)) == [slow.number]
+    assert numbers(effective_trials(study.trials)) == [slow.number]
     requeue(study, study.trials[0])
     assert len(study.trials) == 2
 

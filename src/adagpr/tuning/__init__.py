@@ -1,6 +1,6 @@
 """Search for the options of a model: spaces as files, trials in several processes, and a page of what was found."""
 
-from adagpr.tuning.crew import StudyProgress
+from adagpr.tuning.search import StudyProgress
 from adagpr.tuning.space import Space, choose_space, read_space, space_names
 from adagpr.tuning.study import tune
 

@@ -27,7 +27,7 @@ from adagpr.training import Epoch, Run, Stopping, TrainingConfig, fit, resolve
 from adagpr.training.config import describe_data
 from adagpr.tuning.space import Space
 
-__all__ = ["Task", "blind", "objective"]
+__all__ = ["Study", "blind", "objective"]
 
 
 def blind(graph: Graph, split: Split) -> Graph:
@@ -43,7 +43,7 @@ def blind(graph: Graph, split: Split) -> Graph:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class Study:
     """What a study is about.
 
     Attributes:
@@ -107,7 +107,7 @@ class Task:
         return f"adagpr-{digest(self.plain)}"
 
 
-def objective(task: Task, trial: optuna.Trial) -> float:
+def objective(task: Study, trial: optuna.Trial) -> float:
     """Trains on every split that is tuned on, and returns the mean validation loss.
 
     Raises:

@@ -22,7 +22,7 @@ from adagpr.system import describe_machine
 from adagpr.training import Run, resolve
 from adagpr.training.config import config_digest, read_config
 from adagpr.training.several import fit_all, summarise
-from adagpr.tuning.objective import Task
+from adagpr.tuning.objective import Study
 from adagpr.tuning.trials import best_trial, finished, plain_trial
 
 __all__ = ["finish"]
@@ -30,7 +30,7 @@ __all__ = ["finish"]
 _SHA256 = 64
 
 
-def finish(study: optuna.Study, task: Task, folder: Path, num_workers: int, command: str) -> dict[str, Any]:
+def finish(study: optuna.Study, task: Study, folder: Path, num_workers: int, command: str) -> dict[str, Any]:
     """Fixes the best configuration of a study whose trials are done, tests it, and returns the record.
 
     Raises:
@@ -75,7 +75,7 @@ def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
 
 
-def _best_toml(task: Task, chosen: dict[str, Any], num_trials: int, trials_sha256: str) -> str:
+def _best_toml(task: Study, chosen: dict[str, Any], num_trials: int, trials_sha256: str) -> str:
     """The configuration as ``adagpr train --config`` reads it, below comments on where it comes from."""
     plain = resolve(task.graph, task.splits[0], task.model, task.options(chosen["params"]))[1]
     tuned_on = ", ".join(task.plain["tuned_on"])
@@ -86,7 +86,7 @@ def _best_toml(task: Task, chosen: dict[str, Any], num_trials: int, trials_sha25
     return "\n".join(comments) + "\n\n" + to_toml({**plain, "data": task.plain["data"]})
 
 
-def _shown(task: Task) -> list[dict[str, Any]]:
+def _shown(task: Study) -> list[dict[str, Any]]:
     """What trials were given: for each split, how many labels, and the sum of the graph without the others."""
     return [
         {
@@ -99,7 +99,7 @@ def _shown(task: Task) -> list[dict[str, Any]]:
     ]
 
 
-def _importance(study: optuna.Study, task: Task) -> dict[str, float]:
+def _importance(study: optuna.Study, task: Study) -> dict[str, float]:
     """Share of each parameter in how much the value varies, by fANOVA; empty where there are too few trials."""
     # Imported here, because it brings scikit-learn's forests, which take a second and which workers do not need.
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
@@ -130,7 +130,7 @@ def _remembered(folder: Path, best: dict[str, Any]) -> dict[str, Any]:
     return {"best": {**best, "fixed_at": _now()}, "earlier_tests": tests}
 
 
-def _test(task: Task, folder: Path, num_workers: int) -> dict[str, Any]:
+def _test(task: Study, folder: Path, num_workers: int) -> dict[str, Any]:
     """Trains with the fixed configuration on all splits, labels and all, and measures on the test nodes."""
     path = folder / "best.toml"
     began = _now()
@@ -154,7 +154,7 @@ def _test(task: Task, folder: Path, num_workers: int) -> dict[str, Any]:
     }
 
 
-def _num_seen(task: Task, number: int) -> int:
+def _num_seen(task: Study, number: int) -> int:
     """How many test nodes of a split were training or validation nodes of a trial."""
     seen = torch.zeros(task.graph.num_nodes, dtype=torch.bool)
     for _, split in task.shown:

@@ -21,10 +21,10 @@ from adagpr.files import folder_lock, make_folder, read_json, read_toml, to_toml
 from adagpr.graph import Graph, Split
 from adagpr.system import num_cores
 from adagpr.training.config import differences
-from adagpr.tuning.crew import OnChange, StudyProgress, run_trials
-from adagpr.tuning.objective import Task
+from adagpr.tuning.objective import Study
 from adagpr.tuning.page import page
 from adagpr.tuning.record import finish
+from adagpr.tuning.search import OnChange, StudyProgress, run_trials
 from adagpr.tuning.space import Space, choose_space
 from adagpr.tuning.storage import create_study, held, is_server, shown, storage_failures
 from adagpr.tuning.trials import is_abandoned, requeue
@@ -87,7 +87,7 @@ def tune(
     for number in numbers:
         if not 0 <= number < len(splits):
             raise InputError(f"tune: there is no split {number}; the splits are 0 to {len(splits) - 1}.")
-    task = Task(graph, splits, sorted(set(numbers)), model, found.for_model(model), seed)
+    task = Study(graph, splits, sorted(set(numbers)), model, found.for_model(model), seed)
     task.check()
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     address = storage or str(folder / "journal.jsonl")
@@ -105,7 +105,7 @@ def _silent(standing: StudyProgress) -> None:
     """Says nothing."""
 
 
-def _description(task: Task, storage: str | None) -> dict[str, Any]:
+def _description(task: Study, storage: str | None) -> dict[str, Any]:
     """What ``study.toml`` holds, as it comes back when it is read."""
     where = (
         "journal.jsonl" if storage is None else shown(storage) if is_server(storage) else str(Path(storage).resolve())
@@ -113,7 +113,7 @@ def _description(task: Task, storage: str | None) -> dict[str, Any]:
     return tomllib.loads(to_toml({**task.plain, "storage": where}))
 
 
-def _check_same(folder: Path, task: Task, storage: str | None) -> None:
+def _check_same(folder: Path, task: Study, storage: str | None) -> None:
     path = folder / "study.toml"
     different = differences(read_toml(path), _description(task, storage)) if path.exists() else []
     if different:
@@ -123,7 +123,7 @@ def _check_same(folder: Path, task: Task, storage: str | None) -> None:
         )
 
 
-def _complete_record(folder: Path, task: Task, storage: str | None, num_trials: int) -> dict[str, Any] | None:
+def _complete_record(folder: Path, task: Study, storage: str | None, num_trials: int) -> dict[str, Any] | None:
     """The record of a study that is complete with at least so many trials."""
     _check_same(folder, task, storage)
     path = folder / "study.json"
@@ -132,7 +132,7 @@ def _complete_record(folder: Path, task: Task, storage: str | None, num_trials: 
 
 
 @contextlib.contextmanager
-def _opened(folder: Path, task: Task, storage: str | None, address: str) -> Iterator[optuna.Study]:
+def _opened(folder: Path, task: Study, storage: str | None, address: str) -> Iterator[optuna.Study]:
     """Holds the folder and opens the study; trials that a killed command left behind are entered again."""
     make_folder(folder)
     with folder_lock(folder), held(address):

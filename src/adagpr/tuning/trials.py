@@ -1,7 +1,7 @@
 """The trials of a study: which count, which may begin, and how one is taken up again whose worker is gone.
 
 A trial that nobody runs any more is entered again, with the values it tried, and then failed; the new one says of which
-it is the continuation. Whatever moment a process dies at, counting `counted` trials gives the right number: a trial
+it is the continuation. Whatever moment a process dies at, counting `effective_trials` gives the right number: a trial
 that was entered again does not count, whether or not it was failed already.
 """
 
@@ -22,7 +22,7 @@ from adagpr.tuning.space import tidy
 
 __all__ = [
     "best_trial",
-    "counted",
+    "effective_trials",
     "finished",
     "is_abandoned",
     "num_to_do",
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-def counted(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+def effective_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """The trials that count towards those asked for: of a trial and those that continue it one, in the first's place.
 
     That is the one that ended, or else the one that is to end. Several are possible where two machines entered a trial
@@ -53,12 +53,12 @@ def counted(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
 
 def finished(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """The trials that ran to their end or were pruned."""
-    return [trial for trial in counted(trials) if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
+    return [trial for trial in effective_trials(trials) if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
 
 
 def num_to_do(trials: Sequence[FrozenTrial], num_trials: int) -> int:
     """How many trials nobody has begun yet, those that are to be taken up again included."""
-    begun = [trial for trial in counted(trials) if trial.state != TrialState.WAITING]
+    begun = [trial for trial in effective_trials(trials) if trial.state != TrialState.WAITING]
     return max(num_trials - len(begun), 0)
 
 

@@ -22,10 +22,10 @@ from optuna.trial import FrozenTrial
 from adagpr.errors import AdaGPRError, memory_errors
 from adagpr.seeding import stream
 from adagpr.training.workers import begin_child
-from adagpr.tuning.objective import Task, objective
+from adagpr.tuning.objective import Study, objective
 from adagpr.tuning.server import without_waiting
 from adagpr.tuning.storage import load_study, stale_trials, storage_failures
-from adagpr.tuning.trials import best_trial, counted, finished, num_to_do, of_worker, requeue, signature
+from adagpr.tuning.trials import best_trial, effective_trials, finished, num_to_do, of_worker, requeue, signature
 
 __all__ = ["OnChange", "StudyProgress", "run_trials"]
 
@@ -57,7 +57,7 @@ class _Surplus(Exception):  # noqa: N818 - not an error: another worker was fast
 class _Worker:
     """A worker as its parent sees it."""
 
-    def __init__(self, task: Task, address: str, num_trials: int) -> None:
+    def __init__(self, task: Study, address: str, num_trials: int) -> None:
         context = multiprocessing.get_context("fork")
         self.reader, writer = context.Pipe(duplex=False)
         arguments = (task, address, num_trials, writer, os.getpid())
@@ -83,7 +83,7 @@ class _Worker:
 
 
 def run_trials(
-    study: optuna.Study, task: Task, address: str, num_trials: int, num_workers: int, on_change: OnChange
+    study: optuna.Study, task: Study, address: str, num_trials: int, num_workers: int, on_change: OnChange
 ) -> None:
     """Has workers run trials until as many are complete or pruned as asked for; dead workers are replaced.
 
@@ -162,7 +162,7 @@ def _take_up_of(study: optuna.Study, workers: list[_Worker]) -> None:
             requeue(study, trial)
 
 
-def _work(task: Task, address: str, num_trials: int, writer: Connection, parent: int) -> None:
+def _work(task: Study, address: str, num_trials: int, writer: Connection, parent: int) -> None:
     """The life of a worker."""
     if not begin_child(parent):
         return
@@ -174,7 +174,7 @@ def _work(task: Task, address: str, num_trials: int, writer: Connection, parent:
         writer.send(error)
 
 
-def _run_some(task: Task, address: str, num_trials: int) -> None:
+def _run_some(task: Study, address: str, num_trials: int) -> None:
     """Runs one trial after another while there are any to do."""
     pruner = optuna.pruners.MedianPruner(n_startup_trials=_NUM_STARTUP_TRIALS)
     signed = {"worker": signature(os.getpid())}
@@ -185,7 +185,7 @@ def _run_some(task: Task, address: str, num_trials: int) -> None:
     def run(trial: optuna.Trial) -> float:
         begun.append(trial.number)
         trial.set_user_attr("worker", signed["worker"])
-        places = [other.number for other in counted(study.get_trials(deepcopy=False))[:num_trials]]
+        places = [other.number for other in effective_trials(study.get_trials(deepcopy=False))[:num_trials]]
         if trial.number not in places:
             raise _Surplus
         # Optuna draws when the first value is asked for.
