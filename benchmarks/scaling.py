@@ -40,7 +40,7 @@ from adagpr.data import load, random_split
 from adagpr.files import read_json, write_json, write_text
 from adagpr.graph import Graph
 from adagpr.nn import build
-from adagpr.ops import native, reused
+from adagpr.ops import buffer_pool, watch_kernels
 from adagpr.partitioning import cost
 from adagpr.partitioning.assign import IMBALANCE
 from adagpr.partitioning.cost import Shape, Speeds
@@ -93,7 +93,7 @@ class Clock(TorchDispatchMode):
         return self._timed(kind, lambda: func(*args, **(kwargs or {})))
 
     def kernel(self, name: str, arguments: tuple[Any, ...], run: Callable[[], None]) -> None:
-        """Told of every kernel; see `native.watched`."""
+        """Told of every kernel; see `adagpr.ops.watch_kernels`."""
         kind = "sparse" if name in SPARSE_KERNELS else "dense" if name in DENSE_KERNELS else None
         if kind is None:
             run()
@@ -142,7 +142,7 @@ def timed(graph: Graph) -> dict[str, float]:
         began = time.monotonic()
         while len(rounds) < LEAST_ROUNDS or (time.monotonic() - began < SECONDS and len(rounds) < MOST_ROUNDS):
             whole = train_epoch(opened.state, opened.inputs, opened.config)
-            with Clock() as clock, native.watched(clock.kernel):
+            with Clock() as clock, watch_kernels(clock.kernel):
                 clocked = train_epoch(opened.state, opened.inputs, opened.config)
             other = clocked - sum(clock.seconds.values())
             rounds.append({"epoch": whole, **clock.seconds, "other": other})
@@ -167,7 +167,7 @@ def weighed(num_nodes: int) -> dict[str, float]:
         gc.collect()
         before = resident_mb()
         forget_peak_memory()
-        with reused(), threads(1):
+        with buffer_pool(), threads(1):
             inputs = inputs_of(graph, random_split(graph.y), config, model)
             train_epoch(State(model, config), inputs, config)
     return {"memory_mb": peak_memory_mb() - before}

@@ -19,8 +19,7 @@ from scipy.stats import rankdata
 
 from adagpr.data import load
 from adagpr.files import read_json, write_json
-from adagpr.ops.operator import normalise
-from adagpr.ops.spectrum import spectrum
+from adagpr.ops import normalise, spectrum
 from adagpr.seeding import stream
 
 PATH = Path(__file__).parent.parent / "results" / "spectra.json"

@@ -24,7 +24,7 @@ from adagpr.exporting.safetensors_file import description, to_safetensors
 from adagpr.exporting.torch_file import to_torch
 from adagpr.graph import Graph
 from adagpr.ops import Direction, operator
-from adagpr.ops.csr import csr_tensor
+from adagpr.ops.operator import csr_tensor
 from tests.exporting import HOP_0, MIXED, exported, logits, network
 
 MakeGraph = Callable[..., Graph]

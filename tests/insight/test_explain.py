@@ -21,7 +21,7 @@ from adagpr.graph import Graph, Split, from_scipy
 from adagpr.insight.explain import Explanation, explain, with_coefficients
 from adagpr.nn import AdaGPR
 from adagpr.ops import Operator, features, operator
-from adagpr.ops.csr import csr_tensor
+from adagpr.ops.operator import csr_tensor
 from adagpr.training import Run, fit
 
 OPTIONS: dict[str, Any] = {"num_layers": 2, "num_coeffs": 3, "hidden_channels": 8, "max_epochs": 25, "lr": 0.05}

@@ -9,9 +9,8 @@ import torch
 
 from adagpr.graph import Graph, from_scipy
 from adagpr.ops import DroppableOperator, operator, pair_norm
-from adagpr.ops.csr import replace_values
 from adagpr.ops.dropout import keep_mask
-from adagpr.ops.operator import Direction, normalise
+from adagpr.ops.operator import Direction, normalise, replace_values
 from adagpr.seeding import stream
 
 

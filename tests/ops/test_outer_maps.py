@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from adagpr import seeding
-from adagpr.ops import Features, SparseFeatures, drop_features, dropout, features, first_maps, last_map, linear, native
+from adagpr.ops import Features, SparseFeatures, drop_features, dropout, features, first_maps, kernels, last_map, linear
 from adagpr.ops.dropout import keep_mask
 
 NUM_NODES, NUM_FEATURES, WIDTH = 40, 30, 16
@@ -125,6 +125,6 @@ def test_while_somebody_watches_every_product_of_the_first_maps_is_seen() -> Non
         seen.append(name)
         run()
 
-    with native.watched(around):
+    with kernels.watch_kernels(around):
         first_maps(sparse_features(), 0.0, [seeding.stream(0, "a"), seeding.stream(0, "b")], weights, biases)
-    assert seen == (["mix", "mix"] if native.library() is not None else [])
+    assert seen == (["mix", "mix"] if kernels.library() is not None else [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ import scipy.sparse as sp
 from adagpr.data import load
 from adagpr.errors import InputError
 from adagpr.graph import Graph
-from adagpr.ops import spectrum as module
 from adagpr.ops.operator import normalise
 from adagpr.ops.spectrum import Estimate, estimated_spectrum, exact_spectrum, spectrum
 
@@ -106,7 +106,7 @@ def test_halving_the_steps_overstates_what_is_left(make_graph: Callable[..., Gra
 def test_many_probes_in_several_blocks_average_to_the_exact_sum(
     make_graph: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_BLOCK", 60 * 7)
+    monkeypatch.setattr(import_module("adagpr.ops.spectrum"), "_BLOCK", 60 * 7)
     matrix = operator_of(make_graph(num_nodes=60, directed=False))
     found = estimated_spectrum(matrix, num_probes=400, num_steps=30, generator=np.random.default_rng(4))
     assert found.points.shape == (400, 30)

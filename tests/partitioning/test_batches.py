@@ -15,7 +15,7 @@ from adagpr.data.splits import random_split
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
 from adagpr.nn import AdaGPR
-from adagpr.ops import WeightMaps, features, operator, scratch
+from adagpr.ops import WeightMaps, buffers, features, operator
 from adagpr.partitioning.cut import partition_graph
 from adagpr.partitioning.disk import stored_operator
 from adagpr.partitioning.join import induced, join
@@ -70,7 +70,7 @@ def test_logits_from_disk_are_those_of_the_whole_graph(
     tmp_path: Path, num_parts: int, weight_maps: WeightMaps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So that even these small matrices lie in files.
-    monkeypatch.setattr(scratch, "_LARGE", 1)
+    monkeypatch.setattr(buffers, "_LARGE", 1)
     graph, split = directed_graph()
     parts = partition_graph(graph, split, num_parts, tmp_path / "parts")
     model = AdaGPR(5, 8, 3, num_layers=5, num_coeffs=4, weight_maps=weight_maps)

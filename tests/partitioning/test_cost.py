@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from adagpr.benchmarking.rmat import rmat
 from adagpr.data.splits import random_split
 from adagpr.graph import Graph
 from adagpr.nn import AdaGPR
-from adagpr.ops import SparseFeatures, features, native, operator, order, reused, scratch
+from adagpr.ops import SparseFeatures, buffer_pool, buffers, features, operator, watch_kernels
 from adagpr.partitioning import cost
 from adagpr.partitioning.cost import Operations, Shape, Speeds
 from adagpr.partitioning.cut import partition_graph
@@ -142,7 +143,7 @@ def test_elements_are_those_that_other_operations_read_and_write(recompute: bool
         activated += 2 * arguments[0] if name in ("drop", "relu_drop") else 0
         run()
 
-    with Touched() as touched, native.watched(around):
+    with Touched() as touched, watch_kernels(around):
         _ = [step() for step in steps]
     # Those of the rows that the loss is made of are left out, with all that does not grow with the graph.
     assert touched.num_elements + activated == pytest.approx(cost.operations(shape).elements, rel=0.04)
@@ -195,10 +196,10 @@ def test_working_matrices_are_those_that_are_used_again(
     graph = plain_graph()
     shape = shape_of(graph, recompute, kept_size)
     state, inputs = training(graph, shape)
-    monkeypatch.setattr(scratch, "_LARGE", 1)
-    with reused():
+    monkeypatch.setattr(buffers, "_LARGE", 1)
+    with buffer_pool():
         _ = [step() for step in steps_of(state, inputs).values()]
-        pool = sum(item.nbytes() for item in scratch._kept or [])
+        pool = sum(item.nbytes() for item in buffers._kept or [])
     found, selected = cost.memory(shape), 4 * len(inputs.train) * shape.channels
     # The pool also has the rows that the loss is made of and their gradient, and keeps one matrix from step to step.
     assert pool == found["kept"] + found["working"] + shape.matrix + 2 * selected
@@ -207,7 +208,7 @@ def test_working_matrices_are_those_that_are_used_again(
 def test_a_large_graph_takes_the_bytes_of_its_reordered_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = plain_graph()
     assert cost.memory(shape_of(graph))["order"] == 0
-    monkeypatch.setattr(order, "LARGE", 1)
+    monkeypatch.setattr(import_module("adagpr.ops.operator"), "_LARGE", 1)
     inputs = inputs_of(graph, random_split(graph.y), CONFIG, model_of(graph, shape_of(graph)))
     assert isinstance(inputs.x, Tensor)
     assert inputs.order is not None
@@ -274,10 +275,10 @@ def test_the_evaluation_on_disk_has_so_many_matrices(tmp_path: Path, monkeypatch
     graph = plain_graph()
     shape = shape_of(graph)
     parts = partition_graph(graph, random_split(graph.y), 4, tmp_path / "parts")
-    monkeypatch.setattr(scratch, "_LARGE", 1)
-    with reused(), stored_operator(parts, True, tmp_path) as stored:
+    monkeypatch.setattr(buffers, "_LARGE", 1)
+    with buffer_pool(), stored_operator(parts, True, tmp_path) as stored:
         for _ in Batches(parts, 1, stored, CONFIG).logits_of_parts(model_of(graph, shape)):
-            kept = [item.nbytes() for item in scratch._kept or []]
+            kept = [item.nbytes() for item in buffers._kept or []]
     logits = 4 * graph.num_nodes * graph.num_classes
     assert sum(size for size in kept if size == shape.matrix) + logits == cost.disk_space(shape, 0)["matrices"]
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from adagpr.errors import AdaGPRError, InputError, OutOfMemoryError
 from adagpr.files import read_json, read_toml
 from adagpr.graph import Graph, Split, from_scipy
 from adagpr.nn import MODELS, build
-from adagpr.ops import PROJECTIONS, features, operator, order
+from adagpr.ops import PROJECTIONS, features, operator
 from adagpr.training import Epoch, TrainingConfig, fit, load_run
 from adagpr.training.loop import State
 from adagpr.training.several import fit_all, summarise, without_graph
@@ -315,7 +316,7 @@ def test_a_large_graph_trains_in_another_order_and_is_given_back_in_its_own(
     options: dict[str, Any] = {"dropout": 0.0, "num_layers": 2, "max_epochs": 5, "class_weights": "balanced"}
     split = random_split(graph.y)
     plain = fit(graph, split, **options)
-    monkeypatch.setattr(order, "LARGE", 1)
+    monkeypatch.setattr(import_module("adagpr.ops.operator"), "_LARGE", 1)
     moved = fit(graph, split, **options)
     for name in ("node_id", "part", "label", "prediction", "doubt"):
         assert moved.predictions[name].to_pylist() == plain.predictions[name].to_pylist()

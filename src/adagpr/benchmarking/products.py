@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from adagpr.ops import native
+from adagpr.ops import call_kernel, watch_kernels
 
 __all__ = ["DENSE_KERNELS", "PRODUCT", "SPARSE_KERNELS", "Found", "Product", "Recorder", "seconds_of"]
 
-# Kernels of `adagpr.ops.native` that are products, with what they add in the same pass.
+# Kernels of `adagpr.ops.kernels` that are products, with what they add in the same pass.
 SPARSE_KERNELS, DENSE_KERNELS = ("mix", "mix_back"), ("map", "outer")
 PRODUCT = re.compile(r"^(aten::)?(mm|addmm|bmm|baddbmm|mv|addmv)_?$")
 _REPEATS = 5
@@ -87,7 +87,7 @@ class Found:
             rows, width = int(own[0]), int(own[1])
             shapes, count = ((rows, width), (width, width)), rows * width * width
         kind = "sparse" if name in SPARSE_KERNELS else "dense"
-        return cls(kind, shapes, count, number, lambda: native.call(name, tensor.dtype, *own))
+        return cls(kind, shapes, count, number, lambda: call_kernel(name, tensor.dtype, *own))
 
     @torch.inference_mode()
     def measure(self) -> None:
@@ -113,7 +113,7 @@ class Recorder(TorchDispatchMode):
         """Runs the steps, each a phase of its own."""
         for phase, step in steps.items():
             self.kinds[phase] = []
-            with self, native.watched(self._kernel):
+            with self, watch_kernels(self._kernel):
                 step()
 
     def _kernel(self, name: str, arguments: tuple[Any, ...], run: Callable[[], None]) -> None:

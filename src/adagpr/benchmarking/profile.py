@@ -29,7 +29,7 @@ from torch import Tensor
 from adagpr.benchmarking.flame import Stack, fold
 from adagpr.benchmarking.products import PRODUCT, Product, Recorder, seconds_of
 from adagpr.errors import AdaGPRError, InputError
-from adagpr.ops import native
+from adagpr.ops import watch_kernels
 from adagpr.training.loop import State, TrainingData, evaluate, train_step
 
 __all__ = ["PARTS", "Profile", "category", "profile_epoch", "table"]
@@ -41,9 +41,9 @@ T = TypeVar("T", str, Stack)
 _Steps = dict[str, Callable[[], Tensor]]
 
 # The functions that call kernels which are products, and the one in which all kernels run.
-_SPARSE = {"adagpr/ops/native.py: mix", "adagpr/ops/native.py: mix_back"}
-_DENSE = {"adagpr/ops/native.py: times", "adagpr/ops/native.py: outer"}
-_KERNEL = "adagpr/ops/native.py: _run"
+_SPARSE = {"adagpr/ops/kernels.py: weighted_hops", "adagpr/ops/kernels.py: weighted_hops_backward"}
+_DENSE = {"adagpr/ops/kernels.py: multiply_square", "adagpr/ops/kernels.py: outer"}
+_KERNEL = "adagpr/ops/kernels.py: _run"
 _ACTIVATION = re.compile(r"^aten::(relu|threshold|leaky_relu|elu|clamp_min)(_backward)?_?$")
 _DROPOUT = re.compile(r"(?<![a-z])drop|::bernoulli")
 _SHOWN = re.compile(r"^(adagpr/(?!bench/|cli/)|torch/optim/|torch/_tensor.py\(\d+\): backward)|^\w+Backward\d*$")
@@ -182,7 +182,7 @@ def _trace(steps: _Steps, kinds: dict[str, list[str]]) -> tuple[dict[Stack, floa
     for phase, step in steps.items():
         with (
             torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True) as profiler,
-            native.watched(lambda name, arguments, run: run()),
+            watch_kernels(lambda name, arguments, run: run()),
         ):
             step()
         events, order = profiler.profiler.kineto_results.experimental_event_tree(), iter(kinds[phase])

@@ -28,7 +28,7 @@ from adagpr.errors import AdaGPRError
 from adagpr.graph import Graph, Split
 from adagpr.metrics import accuracy
 from adagpr.nn import AdaGPR
-from adagpr.ops import reused
+from adagpr.ops import buffer_pool
 from adagpr.system import keep_freed_memory
 from adagpr.training import Epoch, TrainingConfig
 from adagpr.training.fitting import inputs_of
@@ -154,7 +154,7 @@ def serve(case_json: str, name: str, logits: str) -> None:
     graph, split = load_graph(case)
     way = make_way(name, *build_model(case, graph, split), graph, split)
     np.save(logits, way.logits().numpy(), allow_pickle=False)
-    with reused():
+    with buffer_pool():
         for line in sys.stdin:
             count, num_threads = map(int, line.split())
             torch.set_num_threads(num_threads)

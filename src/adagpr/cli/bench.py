@@ -73,7 +73,7 @@ def _profile(case: Case, out: Path) -> Profile:
     from adagpr.benchmarking.flame import flame_svg
     from adagpr.benchmarking.profile import category, profile_epoch
     from adagpr.files import make_folder, write_json, write_text
-    from adagpr.ops import reused
+    from adagpr.ops import buffer_pool
     from adagpr.system import keep_freed_memory
     from adagpr.training.fitting import inputs_of
     from adagpr.training.loop import State
@@ -82,7 +82,7 @@ def _profile(case: Case, out: Path) -> Profile:
     graph, split = load_graph(case)
     model, config = build_model(case, graph, split)
     torch.set_num_threads(min(config.num_threads or 1, case.threads))
-    with reused():
+    with buffer_pool():
         found = profile_epoch(State(model, config), inputs_of(graph, split, config, model))
     make_folder(out)
     write_json(out / f"profile-{case.name}.json", found.to_plain())

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from adagpr.insight import Bounds
-    from adagpr.ops.spectrum import Estimate
+    from adagpr.ops import Estimate
 
 __all__ = ["bounds"]
 

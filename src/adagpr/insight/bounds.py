@@ -25,9 +25,7 @@ from adagpr.insight.theorem import (
     transductive_of,
 )
 from adagpr.nn import AdaGPR
-from adagpr.ops import features, operator
-from adagpr.ops.operator import normalise
-from adagpr.ops.spectrum import MAX_EXACT, NUM_PROBES, NUM_STEPS, Estimate, Spectrum, spectrum
+from adagpr.ops import MAX_EXACT, NUM_PROBES, NUM_STEPS, Estimate, Spectrum, features, normalise, operator, spectrum
 from adagpr.seeding import stream
 from adagpr.training import Run, load_run
 

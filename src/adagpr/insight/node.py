@@ -37,9 +37,7 @@ from torch import Tensor
 from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.nn import AdaGPR, AdaGPRConv
-from adagpr.ops import Direction, Operator, features, linear, operator
-from adagpr.ops.csr import csr_tensor
-from adagpr.ops.operator import normalise
+from adagpr.ops import Direction, Operator, csr_tensor, features, linear, normalise, operator
 
 __all__ = ["MOST_HOPS", "LayerFlow", "NodeExplanation", "Source", "distances", "explain_node", "maps", "total_hops"]
 

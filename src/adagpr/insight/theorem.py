@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 
-from adagpr.ops.spectrum import Estimate, Spectrum
+from adagpr.ops import Estimate, Spectrum
 
 __all__ = [
     "FORMS",

@@ -38,8 +38,7 @@ from adagpr.files import cache_folder, make_folder, write_atomically
 from adagpr.graph import Graph
 from adagpr.nn.gcn import propagate
 from adagpr.nn.model import Model
-from adagpr.ops import Features, Operator, linear
-from adagpr.ops.latent_space import NUM_RELATIONS, Neighbourhoods, neighbourhoods, relation_operators
+from adagpr.ops import NUM_RELATIONS, Features, Neighbourhoods, Operator, linear, neighbourhoods, relation_operators
 
 __all__ = ["GeomGCN", "GeomGCNConv", "cached_neighbourhoods"]
 

@@ -26,8 +26,7 @@ from adagpr.arguments import Count, Rate, checked
 from adagpr.graph import Graph
 from adagpr.nn.gcn import graph_convolution
 from adagpr.nn.model import Model
-from adagpr.ops import Features, Operator, linear
-from adagpr.ops.csr import csr_tensor
+from adagpr.ops import Features, Operator, csr_tensor, linear
 
 __all__ = ["GraphSAGE", "SAGEConv", "mean_operator"]
 

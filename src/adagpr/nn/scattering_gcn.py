@@ -39,8 +39,7 @@ from adagpr.arguments import Count, Nonnegative, Rate, checked
 from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.nn.model import Model
-from adagpr.ops import Features, Operator, gpr_propagate, linear
-from adagpr.ops.csr import csr_tensor
+from adagpr.ops import Features, Operator, csr_tensor, gpr_propagate, linear
 
 __all__ = ["ScatteringGCN", "ScatteringStructure", "lazy_walk", "scatter"]
 

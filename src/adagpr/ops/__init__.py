@@ -1,41 +1,74 @@
-"""Pure tensor maths: operators, propagation, projections, sparse features, dropout."""
+"""Pure tensor maths: operators, propagation, projections, sparse features, dropout, spectra."""
 
-from adagpr.ops.drop_edge import DroppableOperator
+from adagpr.ops.buffers import buffer_pool, matrix, on_disk
 from adagpr.ops.dropout import dropout, relu_dropout_
-from adagpr.ops.edge_operator import edge_operator
-from adagpr.ops.first_maps import first_maps
-from adagpr.ops.last_map import last_map
-from adagpr.ops.operator import Direction, Operator, operator
+from adagpr.ops.kernels import addresses, call_kernel, supports_kernels, watch_kernels
+from adagpr.ops.latent_space import NUM_RELATIONS, Neighbourhoods, neighbourhoods, relation_operators
+from adagpr.ops.linear import Features, SparseFeatures, drop_features, features, first_maps, last_map, linear
+from adagpr.ops.operator import (
+    Direction,
+    DroppableOperator,
+    Operator,
+    cache_order,
+    csr,
+    csr_tensor,
+    edge_operator,
+    is_large,
+    multiply,
+    normalise,
+    operator,
+)
 from adagpr.ops.pair_norm import pair_norm
 from adagpr.ops.propagate import gpr_propagate
 from adagpr.ops.residual_stack import Layers, WeightMaps, map_shapes, residual_stack
-from adagpr.ops.scratch import reused
 from adagpr.ops.simplex import PROJECTIONS, Projection, projection
-from adagpr.ops.sparse_linear import Features, SparseFeatures, drop_features, features, linear
+from adagpr.ops.spectrum import MAX_EXACT, NUM_PROBES, NUM_STEPS, Estimate, Spectrum, spectrum
 
 __all__ = [
+    "MAX_EXACT",
+    "NUM_PROBES",
+    "NUM_RELATIONS",
+    "NUM_STEPS",
     "PROJECTIONS",
     "Direction",
     "DroppableOperator",
+    "Estimate",
     "Features",
     "Layers",
+    "Neighbourhoods",
     "Operator",
     "Projection",
     "SparseFeatures",
+    "Spectrum",
     "WeightMaps",
+    "addresses",
+    "buffer_pool",
+    "cache_order",
+    "call_kernel",
+    "csr",
+    "csr_tensor",
     "drop_features",
     "dropout",
     "edge_operator",
     "features",
     "first_maps",
     "gpr_propagate",
+    "is_large",
     "last_map",
     "linear",
     "map_shapes",
+    "matrix",
+    "multiply",
+    "neighbourhoods",
+    "normalise",
+    "on_disk",
     "operator",
     "pair_norm",
     "projection",
+    "relation_operators",
     "relu_dropout_",
     "residual_stack",
-    "reused",
+    "spectrum",
+    "supports_kernels",
+    "watch_kernels",
 ]

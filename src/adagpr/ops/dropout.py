@@ -19,21 +19,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from adagpr.ops import native
-from adagpr.ops.scratch import matrix_like
+from adagpr.ops import kernels
+from adagpr.ops.buffers import matrix_like
 from adagpr.seeding import set_states, states_of
-
-__all__ = [
-    "draw_words",
-    "drop_",
-    "drop_values",
-    "dropout",
-    "keep_mask",
-    "keep_scale",
-    "relu_drop_",
-    "relu_dropout_",
-    "threshold",
-]
 
 _LEVELS = 1 << 16
 # Masks are drawn for so many elements at a time, a multiple of four: they stay in the cache until they are used.
@@ -96,7 +84,7 @@ def dropout(x: Tensor, rate: float, *generators: np.random.Generator) -> Tensor:
     """
     if rate == 0.0:
         return x
-    if not x.requires_grad and len(generators) == 1 and native.serves(x):
+    if not x.requires_grad and len(generators) == 1 and kernels.supports_dense(x):
         return _dropped(x, rate, generators[0])
     result: Tensor = _Dropout.apply(x, _draw_masks(x, rate, generators), keep_scale(rate))  # type: ignore[no-untyped-call]
     return result
@@ -106,16 +94,16 @@ def _dropped(x: Tensor, rate: float, generator: np.random.Generator) -> Tensor:
     """Dropout of what needs no gradient, in one pass."""
     out, states = matrix_like(x), states_of([generator])
     words = np.empty(2 * _PART // 4, dtype=np.uint64)
-    native.call("drop", x.dtype, x.numel(), x, states, words, _PART, threshold(rate), keep_scale(rate), out)
+    kernels.call_kernel("drop", x.dtype, x.numel(), x, states, words, _PART, threshold(rate), keep_scale(rate), out)
     set_states([generator], states)
     return out
 
 
 def drop_values(values: Tensor, rate: float, generator: np.random.Generator, order: Tensor) -> tuple[Tensor, Tensor]:
     """Dropout of a vector, without gradient: the result, and the result in another order."""
-    if native.serves(values):
+    if kernels.supports_dense(values):
         words = draw_words(len(values), generator)
-        return native.drop_values(values, words, threshold(rate), keep_scale(rate), order)
+        return kernels.drop_values(values, words, threshold(rate), keep_scale(rate), order)
     mask, scale = keep_mask((len(values),), rate, generator)
     kept = torch.mul(values, torch.from_numpy(mask).to(values.device)).mul_(scale)
     return kept, kept.index_select(0, order)
@@ -123,13 +111,13 @@ def drop_values(values: Tensor, rate: float, generator: np.random.Generator, ord
 
 def relu_drop_(x: Tensor, rate: float, generators: Sequence[np.random.Generator]) -> Tensor:
     """`drop_` of ``x.relu_()``, in one pass where there are kernels for it; at a rate of 0 no word is drawn."""
-    if not native.serves(x):
+    if not kernels.supports_dense(x):
         return drop_(x.relu_(), rate, generators) if rate > 0 else x.relu_()
     if rate == 0:
-        return native.relu_drop_(x)
+        return kernels.relu_drop_(x)
     for block, generator in zip(x.view(-1).chunk(len(generators)), generators, strict=True):
         for part in block.split(_PART):
-            native.relu_drop_(part, draw_words(len(part), generator), threshold(rate))
+            kernels.relu_drop_(part, draw_words(len(part), generator), threshold(rate))
     return x
 
 

@@ -29,21 +29,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from scipy.spatial import KDTree
 
 from adagpr.errors import InputError
-from adagpr.ops.csr import csr_tensor
-from adagpr.ops.operator import Operator
-
-__all__ = [
-    "NUM_RELATIONS",
-    "Neighbourhoods",
-    "hop_distances",
-    "isomap",
-    "latent_pairs",
-    "latent_space",
-    "neighbourhoods",
-    "quadrant",
-    "relation_operators",
-    "undirected",
-]
+from adagpr.ops.operator import Operator, csr_tensor
 
 EXACT_NODES = 5000
 NUM_LANDMARKS = 1000

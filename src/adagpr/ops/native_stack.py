@@ -14,12 +14,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from adagpr.ops import native
+from adagpr.ops import kernels
+from adagpr.ops.buffers import matrix, matrix_like
 from adagpr.ops.dropout import threshold
-from adagpr.ops.scratch import matrix, matrix_like
 from adagpr.seeding import set_states, states_of
-
-__all__ = ["NativeStack"]
 
 
 class NativeStack(torch.autograd.Function):
@@ -37,12 +35,12 @@ class NativeStack(torch.autograd.Function):
         words = (
             matrix(2 * num_blocks, -(-num_rows // num_blocks * width // 4), torch.int64) if layers.rate > 0 else None
         )
-        native.call(
-            "stack", h_0.dtype, depth, num_rows, num_blocks, width, *native.csr_parts(layers.operator.whole()), h_0,
-            layers.shares, num_hops, mu.shape[1], mu, layers.num_maps, native.addresses(weights),
+        kernels.call_kernel(
+            "stack", h_0.dtype, depth, num_rows, num_blocks, width, *kernels.csr_parts(layers.operator.single_matrix()),
+            h_0, layers.shares, num_hops, mu.shape[1], mu, layers.num_maps, kernels.addresses(weights),
             layers.shapes(h_0, num_blocks), h_0.new_empty(len(weights) * layers.num_maps, width, width), states, words,
             threshold(layers.rate), layers.scale, ys, sums, num_rows * width if keep else 0, last, spare,
-            native.room_for_chunks(h_0),
+            kernels.room_for_chunks(h_0),
         )  # fmt: skip
         if states is not None:
             set_states(layers.generators, states)
@@ -60,17 +58,17 @@ class NativeStack(torch.autograd.Function):
         (num_rows, width), (depth, most, num_blocks) = last.shape, mu.shape
         given, grad, shared, back = grad.contiguous(), matrix_like(last), matrix_like(last), matrix_like(last)
         spare = matrix_like(last) if num_hops.max() > 2 else None
-        segments = native.num_segments(num_rows // num_blocks)
+        segments = kernels.num_segments(num_rows // num_blocks)
         num_maps = len(weights) * layers.num_maps
         room, inner = last.new_empty(2 * num_maps + segments, width, width), np.zeros(mu.shape)
         outers = room[:num_maps]
         # What is positive in a layer's output was positive and kept: the output is its own mask.
-        native.call(
+        kernels.call_kernel(
             "stack_back", last.dtype, depth, num_rows, num_blocks, width,
-            *native.csr_parts(layers.operator.whole(transposed=True)), layers.shares, num_hops, most, mu,
-            layers.num_maps, native.addresses(weights), layers.shapes(h_0, num_blocks), room[num_maps:], h_0, ys, sums,
+            *kernels.csr_parts(layers.operator.single_matrix(transposed=True)), layers.shares, num_hops, most, mu,
+            layers.num_maps, kernels.addresses(weights), layers.shapes(h_0, num_blocks), room[num_maps:], h_0, ys, sums,
             num_rows * width, last, layers.scale, given, grad, shared, outers, inner, back, spare,
             room[2 * num_maps :], segments, np.empty(2 * num_blocks),
-            np.empty(2 * native.count_chunks(num_rows, num_blocks)), native.room_for_chunks(last),
+            np.empty(2 * kernels.count_chunks(num_rows, num_blocks)), kernels.room_for_chunks(last),
         )  # fmt: skip
         return grad, layers.coeff_gradients(inner, last), None, None, *outers.view(len(weights), -1, width).unbind()

@@ -4,12 +4,16 @@ r"""The normalised adjacency that every graph product goes through.
 
 ``direction="directed"`` takes the edges as they are, as the paper's authors do: row ``i`` reads the nodes that ``i``
 points to, both sides are divided by row sums, and the result is unsymmetric where the graph is. ``"symmetric"`` first
-takes the larger of ``A`` and its transpose. A self loop that the graph already has stays and is added to. A node
+takes the larger of ``A`` and its transpose. A self loop that the graph already has is kept and added to. A node
 without any weight has a zero row and column.
+
+`edge_operator` makes an operator from the graph forms of torch_geometric, `DroppableOperator` draws thinner ones
+(DropEdge), and `cache_order` gives the order in which a large graph's products are fastest.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,11 +24,56 @@ from torch import Tensor
 
 from adagpr.errors import InputError
 from adagpr.graph import Graph
-from adagpr.ops.csr import csr_tensor, multiply
-
-__all__ = ["Direction", "Operator", "normalise", "operator"]
+from adagpr.ops import kernels
+from adagpr.ops.dropout import keep_mask
 
 Direction = Literal["directed", "symmetric"]
+
+# Graphs of so many nodes are trained with their nodes in the order of `cache_order`.
+_LARGE = 2**16
+
+
+def csr_tensor(matrix: sp.csr_array, dtype: torch.dtype = torch.float32) -> Tensor:
+    """A torch CSR tensor of ``matrix``, with int32 indices wherever they suffice: only those reach MKL's products."""
+    index = torch.int32 if max(matrix.nnz, *matrix.shape) < 2**31 else torch.int64
+    return csr(
+        torch.from_numpy(np.ascontiguousarray(matrix.indptr)).to(index),
+        torch.from_numpy(np.ascontiguousarray(matrix.indices)).to(index),
+        torch.from_numpy(np.ascontiguousarray(matrix.data)).to(dtype),
+        matrix.shape,
+    )
+
+
+def replace_values(matrix: Tensor, values: Tensor) -> Tensor:
+    """A CSR tensor with the structure of ``matrix``, shared and not copied, and other values."""
+    return csr(matrix.crow_indices(), matrix.col_indices(), values, (matrix.shape[0], matrix.shape[1]))
+
+
+def transposed_order(matrix: sp.csr_array) -> tuple[sp.csr_array, Tensor]:
+    """The transpose, and ``order`` such that its values are ``values[order]`` of the values of ``matrix``."""
+    numbered = sp.csr_array((np.arange(matrix.nnz), matrix.indices, matrix.indptr), shape=matrix.shape)
+    transpose = sp.csr_array(numbered.T)
+    order = transpose.data.astype(np.int64)
+    values = matrix.data[order]
+    return sp.csr_array((values, transpose.indices, transpose.indptr), shape=transpose.shape), torch.from_numpy(order)
+
+
+def multiply(matrix: Tensor, h: Tensor, out: Tensor) -> Tensor:
+    """A CSR tensor times ``h``, written into ``out``."""
+    if kernels.supports_dense(h) and kernels.supports_csr(matrix, h):
+        return kernels.weighted_hops(matrix, h, [[0.0], [1.0]], out)
+    return out.addmm_(matrix, h, beta=0.0)
+
+
+def csr(rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    """A torch CSR tensor of its parts, unchecked."""
+    return torch.sparse_csr_tensor(rows, columns, values, shape, check_invariants=False)
+
+
+# Torch says once a process that CSR is in beta state: here, where nobody is listening.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    csr(torch.tensor([0, 0]), torch.tensor([], dtype=torch.int64), torch.tensor([]), (1, 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +106,7 @@ class Operator:
         """The operator, or its transpose, times ``h``, written into ``out``."""
         return multiply(self.transpose if transposed else self.matrix, h, out)
 
-    def whole(self, transposed: bool = False) -> Tensor | None:
+    def single_matrix(self, transposed: bool = False) -> Tensor | None:
         """The matrix that `multiply` multiplies with; none where it does more than one product."""
         return self.transpose if transposed else self.matrix
 
@@ -127,3 +176,164 @@ def normalise(adj: sp.csr_array, direction: Direction, self_loops: bool) -> sp.c
     )
     result.sort_indices()
     return result
+
+
+def edge_operator(
+    edge_index: Tensor,
+    num_nodes: int,
+    edge_weight: Tensor | None = None,
+    *,
+    normalize: bool = True,
+    add_self_loops: bool = True,
+    dtype: torch.dtype = torch.float32,
+) -> Operator:
+    """Builds an operator as torch_geometric's ``gcn_norm`` and ``propagate`` would use it.
+
+    Takes time and memory in the number of edges. The weights are constants: no gradient reaches them.
+
+    Args:
+        edge_index: Sources above targets, 2 x E whole numbers; or a sparse tensor, ``[targets, sources]``.
+        num_nodes: Number of nodes.
+        edge_weight: One weight an edge, 1 each unless given; a sparse tensor brings its own.
+        normalize: Whether to divide by the roots of both ends' degrees; without it no self loops are added either.
+        add_self_loops: Whether each node also reads itself.
+        dtype: Precision of the result; degrees are always summed in float64.
+
+    Raises:
+        InputError: Shapes do not fit, an edge leaves the graph, or a weight asks for a gradient.
+
+    Example:
+        >>> edge_operator(torch.tensor([[0], [1]]), num_nodes=2, normalize=False).matrix.to_dense().tolist()
+        [[0.0, 0.0], [1.0, 0.0]]
+    """
+    is_sparse = edge_index.layout != torch.strided
+    weights = edge_index if is_sparse else edge_weight
+    if weights is not None and weights.requires_grad:
+        raise InputError(
+            "edge_operator: edge weights are taken as constants, but these ask for a gradient; detach them."
+        )
+    if is_sparse:
+        if edge_weight is not None:
+            raise InputError("edge_operator: a sparse tensor brings its own weights; edge_weight must be left out.")
+        matrix = _from_sparse(edge_index, num_nodes)
+    else:
+        matrix = _from_pairs(edge_index, edge_weight, num_nodes)
+    if normalize:
+        loops = np.ones(num_nodes) if is_sparse else (matrix.diagonal() == 0).astype(np.float64)
+        if add_self_loops:
+            matrix = sp.csr_array(matrix + sp.diags_array(loops, format="csr"))
+        matrix = normalise(matrix, "directed", self_loops=False)
+    device = edge_index.device
+    transpose = csr_tensor(sp.csr_array(matrix.T), dtype).to(device)
+    return Operator(csr_tensor(matrix, dtype).to(device), transpose, "directed", normalize and add_self_loops)
+
+
+def _from_pairs(edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int) -> sp.csr_array:
+    # A plain tensor also where it is torch_geometric's EdgeIndex.
+    pairs = edge_index.as_subclass(Tensor).cpu().numpy()
+    if pairs.ndim != 2 or pairs.shape[0] != 2 or pairs.dtype.kind not in "iu":
+        raise InputError(f"edge_operator: edge_index must be 2 x E whole numbers, got {pairs.dtype} {pairs.shape}.")
+    if pairs.size and (pairs.min() < 0 or pairs.max() >= num_nodes):
+        raise InputError(
+            f"edge_operator: edge_index names nodes from {pairs.min()} to {pairs.max()}, "
+            f"but the nodes are 0 to {num_nodes - 1}."
+        )
+    weights = np.ones(pairs.shape[1]) if edge_weight is None else edge_weight.cpu().double().numpy()
+    if weights.shape != (pairs.shape[1],):
+        raise InputError(f"edge_operator: edge_weight must hold {pairs.shape[1]} values, got {weights.shape}.")
+    return sp.csr_array((weights, (pairs[1], pairs[0])), shape=(num_nodes, num_nodes))
+
+
+def _from_sparse(matrix: Tensor, num_nodes: int) -> sp.csr_array:
+    if tuple(matrix.shape) != (num_nodes, num_nodes):
+        raise InputError(
+            f"edge_operator: the sparse tensor must be {num_nodes} x {num_nodes} for as many nodes, "
+            f"got {tuple(matrix.shape)}."
+        )
+    csr = matrix.cpu().to_sparse_csr()
+    parts = (csr.values().double(), csr.col_indices(), csr.crow_indices())
+    # A copy, because merging duplicates sorts in place.
+    result = sp.csr_array(tuple(part.numpy() for part in parts), shape=(num_nodes, num_nodes), copy=True)
+    result.sum_duplicates()
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class DroppableOperator:
+    """A full operator and what is needed to draw thinner ones.
+
+    Attributes:
+        full: The operator of all edges, for evaluation.
+        transpose: Structure of the transpose.
+        order: Where each entry of the transpose stands in the operator.
+        weights: Weight of each entry without the added self loop.
+        loops: 1 at the added self loops, else 0.
+        rows: Row of each entry.
+    """
+
+    full: Operator
+    transpose: Tensor
+    order: Tensor
+    weights: Tensor
+    loops: Tensor
+    rows: Tensor
+
+    @classmethod
+    def from_graph(cls, graph: Graph, operator: Operator) -> DroppableOperator:
+        """Prepares ``operator``, which was made of ``graph``, for drawing."""
+        adj = sp.csr_array(graph.adj, dtype=np.float64)
+        if operator.direction == "symmetric":
+            adj = sp.csr_array(adj.maximum(adj.T))
+        matrix = operator.matrix.cpu()
+        rows = np.repeat(np.arange(graph.num_nodes), np.diff(matrix.crow_indices().numpy()))
+        columns = matrix.col_indices().numpy().copy()
+        weights = torch.from_numpy(np.asarray(adj[rows, columns], dtype=np.float64).ravel()).to(matrix.dtype)
+        loops = torch.from_numpy((rows == columns) & operator.self_loops).to(matrix.dtype)
+        starts = matrix.crow_indices().numpy().copy()
+        structure = sp.csr_array((weights.numpy(), columns, starts), shape=adj.shape)
+        transpose, order = transposed_order(structure)
+        parts = (csr_tensor(transpose, matrix.dtype), order, weights, loops, torch.from_numpy(rows))
+        return cls(operator, *(part.to(operator.matrix.device) for part in parts))
+
+    def draw(self, rate: float, generator: np.random.Generator) -> Operator:
+        """An operator from which each edge is missing with probability ``rate``."""
+        mask, _ = keep_mask((len(self.weights),), rate, generator)
+        kept = self.weights * torch.from_numpy(mask).to(self.weights.device) + self.loops
+        degree = kept.new_zeros(self.full.num_nodes).index_add_(0, self.rows, kept)
+        scale = degree.rsqrt().masked_fill_(degree == 0, 0.0)
+        values = kept * scale[self.rows] * scale[self.full.matrix.col_indices()]
+        return Operator(
+            replace_values(self.full.matrix, values),
+            replace_values(self.transpose, values[self.order]),
+            self.full.direction,
+            self.full.self_loops,
+        )
+
+
+def is_large(num_nodes: int) -> bool:
+    """Whether a graph of so many nodes is trained with its nodes in the order of `cache_order`."""
+    return num_nodes >= _LARGE
+
+
+def cache_order(adj: sp.csr_array) -> np.ndarray:
+    """Puts every node beside the others that share its best connected neighbour; the best connected come first.
+
+    The rows that most edges read then lie together, and rows that follow one another read much the same. On an R-MAT
+    graph of a million nodes a product takes about three quarters of the time.
+
+    Args:
+        adj: The adjacency.
+
+    Returns:
+        The node at each position.
+
+    Example:
+        >>> cache_order(sp.csr_array([[0, 0, 0, 1], [0, 0, 1, 1], [0, 1, 0, 0], [1, 1, 0, 0]])).tolist()
+        [1, 3, 2, 0]
+    """
+    num_neighbours = np.diff(adj.indptr)
+    rank = np.empty_like(num_neighbours)
+    rank[np.argsort(-num_neighbours, kind="stable")] = np.arange(len(rank))
+    best = rank.copy()
+    np.minimum.at(best, np.repeat(np.arange(len(rank)), num_neighbours), rank[adj.indices])
+    return np.lexsort((rank, best))

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-__all__ = ["pair_norm"]
-
 _EPSILON = 1e-5
 
 

@@ -18,12 +18,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from adagpr.errors import InputError
-from adagpr.ops import native
+from adagpr.ops import kernels
+from adagpr.ops.buffers import matrix_like
 from adagpr.ops.operator import Operator
-from adagpr.ops.scratch import matrix_like
-
-__all__ = ["Weights", "gpr_propagate", "hop_weights", "mix", "mix_gradients", "where_positive", "without_tail"]
-
 
 # The weights of one hop, one for each block of rows; without replicas there is one block.
 Weights = list[float]
@@ -46,7 +43,7 @@ def _add(total: Tensor, h: Tensor, weights: Weights) -> None:
         total.view_as(blocks).addcmul_(blocks, h.new_tensor(weights).unsqueeze(1))
 
 
-def mix(
+def weighted_hops(
     op: Operator,
     h: Tensor,
     mu: list[Weights],
@@ -66,8 +63,8 @@ def mix(
         share: Its weight.
         transposed: Whether ``A`` is the transpose of the operator.
     """
-    if native.serves(h):
-        return _mix_from_the_last_hop(op, h, mu, spare, plus, share, transposed)
+    if kernels.supports_dense(h):
+        return _hops_from_the_last(op, h, mu, spare, plus, share, transposed)
     _fill(spare, min(2, len(mu) - 1), h)
     if plus is None and len(mu) == 2 and set(mu[0]) == {0.0} and set(mu[1]) == {1.0}:
         return op.multiply(h, matrix_like(h), transposed)
@@ -82,28 +79,28 @@ def mix(
     return total
 
 
-def _mix_from_the_last_hop(
+def _hops_from_the_last(
     op: Operator, h: Tensor, mu: list[Weights], spare: list[Tensor], plus: Tensor | None, share: float, transposed: bool
 ) -> Tensor:
-    """`mix` by Horner's rule, ``mu[0] h + A (mu[1] h + A (...))``: what a hop adds is added as its product is made."""
+    """`weighted_hops` by Horner's rule, ``mu[0] h + A (mu[1] h + A (...))``: a hop adds as it multiplies."""
     _fill(spare, min(1, len(mu) - 2), h)
     turns = (matrix_like(h), spare[0] if spare else h)
-    matrix = op.whole(transposed)
-    if matrix is not None and native.multiplies(matrix, h):
-        return native.mix(matrix, h, mu, *turns, plus, share)
+    matrix = op.single_matrix(transposed)
+    if matrix is not None and kernels.supports_csr(matrix, h):
+        return kernels.weighted_hops(matrix, h, mu, *turns, plus, share)
     # Rows that lie in several places are one block. As in the kernel, hops without weight at the end are left out.
     (*rest, (last,)) = without_tail(mu)
     if not rest:
-        return native.add_hop(h, last, h, 0.0, turns[0], plus, share)
+        return kernels.add_hop(h, last, h, 0.0, turns[0], plus, share)
     x, factor, power = h, last, matrix_like(h)
     for k, (own,) in reversed(list(enumerate(rest))):
         op.multiply(x, power, transposed)
-        x = native.add_hop(power, factor, h, own, turns[k % 2], plus if k == 0 else None, share)
+        x = kernels.add_hop(power, factor, h, own, turns[k % 2], plus if k == 0 else None, share)
         factor = 1.0
     return x
 
 
-def mix_gradients(
+def weighted_hops_gradients(
     op: Operator,
     grad: Tensor,
     h: Tensor,
@@ -113,19 +110,19 @@ def mix_gradients(
     share: float = 0.0,
     masked: bool = False,
 ) -> tuple[Tensor, list[Weights]]:
-    """The gradients of `mix` with respect to ``h`` and to the weights, from that with respect to its result.
+    """The gradients of `weighted_hops` with respect to ``h`` and to the weights, from that with respect to its result.
 
     Args:
         op: The operator of the mix.
         grad: Gradient of the result; may be written over.
         h: The signal.
         mu: The weights of each hop.
-        spare: As `mix` has it.
+        spare: As `weighted_hops` has it.
         shared: Where ``share`` times the gradient is added to: that of ``plus``.
         share: The weight of ``plus``.
         masked: Whether the gradient of ``h`` is 0 where ``h`` is not positive.
     """
-    if native.serves(h):
+    if kernels.supports_dense(h):
         return _gradients_in_one_pass(op, grad, h, mu, spare, shared, share, masked)
     _fill(spare, min(2, len(mu) - 1), h)
     blocks = h.view(len(mu[0]), -1)
@@ -152,22 +149,24 @@ def _gradients_in_one_pass(
     share: float,
     masked: bool,
 ) -> tuple[Tensor, list[Weights]]:
-    """`mix_gradients` with everything about a power done as it is made."""
+    """`weighted_hops_gradients` with everything about a power done as it is made."""
     total = matrix_like(h)
     _fill(spare, min(1, len(mu) - 2), h)
-    matrix = op.whole(transposed=True)
-    if matrix is not None and native.multiplies(matrix, h):
-        return total, native.mix_back(matrix, grad, h, mu, total, spare[0] if spare else None, shared, share, masked)
+    matrix = op.single_matrix(transposed=True)
+    if matrix is not None and kernels.supports_csr(matrix, h):
+        return total, kernels.weighted_hops_backward(
+            matrix, grad, h, mu, total, spare[0] if spare else None, shared, share, masked
+        )
     none = [0.0] * len(mu[0])
     if len(mu) == 1:
-        return total, [native.add_back(grad, grad, h, none, mu[0], total, shared, share, masked)[1]]
+        return total, [kernels.add_back(grad, grad, h, none, mu[0], total, shared, share, masked)[1]]
     inners: list[Weights] = []
     x, powers = grad, (matrix_like(h), matrix_like(h))
     for k, weights in enumerate(mu[1:]):
         x = op.multiply(x, powers[k % 2], transposed=True)
         first, extra = (grad, shared) if k == 0 else (None, None)
         is_masked = masked and k == len(mu) - 2
-        with_power, with_first = native.add_back(x, first, h, weights, mu[0], total, extra, share, is_masked)
+        with_power, with_first = kernels.add_back(x, first, h, weights, mu[0], total, extra, share, is_masked)
         inners += [with_first, with_power] if k == 0 else [with_power]
     return total, inners
 
@@ -207,7 +206,7 @@ class _Propagate(torch.autograd.Function):
     def forward(ctx: Any, h: Tensor, coeffs: Tensor, plus: Tensor | None, op: Operator, skip_tail: bool) -> Tensor:
         ctx.save_for_backward(h)
         ctx.op, ctx.mu, ctx.shape = op, hop_weights(coeffs, skip_tail), coeffs.shape
-        return mix(op, h, ctx.mu, [], plus)
+        return weighted_hops(op, h, ctx.mu, [], plus)
 
     @staticmethod
     @once_differentiable
@@ -216,11 +215,13 @@ class _Propagate(torch.autograd.Function):
         needs_h, needs_coeffs, needs_plus = ctx.needs_input_grad[:3]
         grad_h = grad_coeffs = None
         if needs_coeffs:
-            grad_h, inner = mix_gradients(ctx.op, grad.clone(memory_format=torch.contiguous_format), h, ctx.mu, [])
+            grad_h, inner = weighted_hops_gradients(
+                ctx.op, grad.clone(memory_format=torch.contiguous_format), h, ctx.mu, []
+            )
             grad_coeffs = grad.new_zeros(ctx.shape)
             grad_coeffs.view(len(inner[0]), -1)[:, : len(inner)] = grad.new_tensor(inner).t()
         elif needs_h:
-            grad_h = mix(ctx.op, grad.contiguous(), ctx.mu, [], transposed=True)
+            grad_h = weighted_hops(ctx.op, grad.contiguous(), ctx.mu, [], transposed=True)
         return grad_h, grad_coeffs, (grad if needs_plus else None), None, None
 
 

@@ -27,14 +27,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from adagpr.ops import native
+from adagpr.ops import kernels
+from adagpr.ops.buffers import matrix_like
 from adagpr.ops.dropout import drop_, keep_scale, relu_drop_
 from adagpr.ops.native_stack import NativeStack
 from adagpr.ops.operator import Operator
-from adagpr.ops.propagate import Weights, mix, mix_gradients, where_positive
-from adagpr.ops.scratch import matrix_like
-
-__all__ = ["Layers", "WeightMaps", "map_shapes", "residual_stack"]
+from adagpr.ops.propagate import Weights, weighted_hops, weighted_hops_gradients, where_positive
 
 WeightMaps = Literal["shared", "separate", "separate-scaled"]
 
@@ -120,10 +118,12 @@ class Layers:
 
     def is_native(self, h: Tensor) -> bool:
         """Whether all layers can be done in one call."""
-        matrices = self.operator.whole(), self.operator.whole(transposed=True)
-        fits = all(matrix is not None and native.multiplies(matrix, h) for matrix in matrices)
+        matrices = self.operator.single_matrix(), self.operator.single_matrix(transposed=True)
+        fits = all(matrix is not None and kernels.supports_csr(matrix, h) for matrix in matrices)
         keeps_all = not self.recompute and self.saved_dtype in (None, h.dtype)
-        return fits and keeps_all and native.serves(h) and native.maps(h) and not native.is_watched()
+        return (
+            fits and keeps_all and kernels.supports_dense(h) and kernels.supports_square(h) and not kernels.is_watched()
+        )
 
     def kept(self, h: Tensor) -> Tensor:
         """A matrix as it is kept for the backward pass."""
@@ -144,7 +144,7 @@ class _Stack(torch.autograd.Function):
             kept.append(layers.kept(y))
         shapes = layers.shapes(h_0)[:, 0].tolist()
         for number, (mu, share) in enumerate(zip(mus, layers.shares, strict=True)):
-            s = mix(layers.operator, y, mu, spare, h_0, share)
+            s = weighted_hops(layers.operator, y, mu, spare, h_0, share)
             maps = _maps(weights[number * num_blocks : (number + 1) * num_blocks], shapes[number])
             y = _each(s, maps[0], matrix_like(s))
             for of_h_0 in maps[1:]:
@@ -175,13 +175,13 @@ class _Stack(torch.autograd.Function):
         grad = where_positive(grad, _as(kept[depth], h_0)).mul_(layers.scale)
         for number in reversed(range(depth)):
             mu, share, y = ctx.mus[number], shares[number], _as(kept[number], h_0)
-            s = _as(sums[number], h_0) if sums else mix(layers.operator, y, mu, spare, h_0, share)
+            s = _as(sums[number], h_0) if sums else weighted_hops(layers.operator, y, mu, spare, h_0, share)
             maps = _maps(weights[number * num_blocks : (number + 1) * num_blocks], shapes[number], transposed=True)
             grad_weights[:0] = _weight_gradients([s, h_0][: layers.num_maps], grad, shapes[number], num_blocks)
             _each(grad, maps[0], grad_s)
             for of_h_0 in maps[1:]:
                 _each(grad, of_h_0, grad_h_0, adds=True)
-            grad, found = mix_gradients(layers.operator, grad_s, y, mu, spare, grad_h_0, share, masked=True)
+            grad, found = weighted_hops_gradients(layers.operator, grad_s, y, mu, spare, grad_h_0, share, masked=True)
             inner[number, : len(found)] = found
         return grad_h_0.add_(grad), layers.coeff_gradients(inner, h_0), None, None, *grad_weights
 
@@ -223,10 +223,10 @@ def _as(kept: Tensor, h_0: Tensor) -> Tensor:
 
 def _each(h: Tensor, maps: Sequence[Tensor], out: Tensor, adds: bool = False) -> Tensor:
     """Each block of rows times its own matrix, added to what is in ``out`` if it ``adds``."""
-    is_native = native.serves(h) and native.maps(h)
+    is_native = kernels.supports_dense(h) and kernels.supports_square(h)
     for to, block, matrix in zip(out.chunk(len(maps)), h.chunk(len(maps)), maps, strict=True):
         if is_native:
-            native.times(block, matrix, to, adds)
+            kernels.multiply_square(block, matrix, to, adds)
         elif adds:
             to.addmm_(block, matrix)
         else:
@@ -236,9 +236,9 @@ def _each(h: Tensor, maps: Sequence[Tensor], out: Tensor, adds: bool = False) ->
 
 def _each_outer(s: Tensor, z: Tensor, num_blocks: int) -> list[Tensor]:
     """The transpose of each block of ``s`` times its like."""
-    is_native = native.serves(s) and native.maps(s)
+    is_native = kernels.supports_dense(s) and kernels.supports_square(s)
     pairs = zip(s.chunk(num_blocks), z.chunk(num_blocks), strict=True)
-    return [native.outer(one, other) if is_native else torch.mm(one.t(), other) for one, other in pairs]
+    return [kernels.outer(one, other) if is_native else torch.mm(one.t(), other) for one, other in pairs]
 
 
 def residual_stack(h_0: Tensor, coeffs: Tensor, layers: Layers, weights: Sequence[Tensor]) -> Tensor:

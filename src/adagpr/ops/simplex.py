@@ -19,18 +19,6 @@ from torch.autograd.function import once_differentiable
 
 from adagpr.errors import unknown_name
 
-__all__ = [
-    "PROJECTIONS",
-    "Projection",
-    "entmax15",
-    "exp_sparsemax",
-    "exp_sum",
-    "projection",
-    "softmax",
-    "sparsemax",
-    "sphericalmax",
-]
-
 # exp(60) = 1e26 keeps differences of scores finite in float32; beyond it the result is one-hot anyway.
 _LARGEST_EXPONENT = 60.0
 

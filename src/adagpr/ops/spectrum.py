@@ -23,8 +23,6 @@ import scipy.sparse as sp
 
 from adagpr.errors import InputError
 
-__all__ = ["MAX_EXACT", "Estimate", "Spectrum", "estimated_spectrum", "exact_spectrum", "spectrum"]
-
 MAX_EXACT = 5_000
 NUM_PROBES = 16
 NUM_STEPS = 64

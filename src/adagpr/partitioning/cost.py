@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from adagpr.ops import order
+from adagpr.ops import is_large
 from adagpr.partitioning.exchange import bounds_of_ranks, share_of_rank
 from adagpr.partitioning.parts import Parts
 
@@ -190,8 +190,10 @@ def num_parameters(shape: Shape) -> int:
 def memory(shape: Shape) -> dict[str, int]:
     """Bytes at the peak of an epoch in one process with the whole graph, by what they are for."""
     # Features, labels and positions of a large graph, whose nodes stand in another order than they were given.
-    is_large = shape.num_nodes >= order.LARGE
-    return {**_epoch(shape), "order": _features(shape) + 2 * _LONG * shape.num_nodes if is_large else 0}
+    return {
+        **_epoch(shape),
+        "order": _features(shape) + 2 * _LONG * shape.num_nodes if is_large(shape.num_nodes) else 0,
+    }
 
 
 def _epoch(shape: Shape) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Products of a whole graph that lies on disk, part by part: exact, in memory that does not grow with the graph.
 
 The normalised rows of each part are written once into a folder and mapped from there. A product reads its left side
-part by part; its right side and its result may be matrices on disk themselves (see `adagpr.ops.scratch.on_disk`). With
+part by part; its right side and its result may be matrices on disk themselves (see `adagpr.ops.on_disk`). With
 one part it is the product of the whole graph, bit for bit.
 """
 
@@ -21,8 +21,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from adagpr.errors import InputError
-from adagpr.ops import Operator
-from adagpr.ops.csr import csr, csr_tensor, multiply
+from adagpr.ops import Operator, csr, csr_tensor, multiply
 from adagpr.partitioning.operators import normalised
 from adagpr.partitioning.parts import Parts
 
@@ -60,7 +59,7 @@ class StoredOperator(Operator):
                 rows.addmm_(outer, h.index_select(0, halo))
         return out
 
-    def whole(self, transposed: bool = False) -> None:
+    def single_matrix(self, transposed: bool = False) -> None:
         """None: the matrix lies in parts."""
 
     def _read(self, number: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from adagpr.errors import InputError
-from adagpr.ops import Operator
-from adagpr.ops.csr import csr_tensor, multiply
+from adagpr.ops import Operator, csr_tensor, multiply
 from adagpr.partitioning.operators import normalised
 from adagpr.partitioning.parts import Parts, Rows
 from adagpr.partitioning.process_group import Group, PendingRows
@@ -105,7 +104,7 @@ class ExchangedOperator(Operator):
         super().multiply(h, out, transposed=True)
         return out.index_add_(0, self.border.rows, arrival.wait().to(h.dtype))
 
-    def whole(self, transposed: bool = False) -> None:
+    def single_matrix(self, transposed: bool = False) -> None:
         """None: a part of every product is computed elsewhere."""
 
     def to(self, target: torch.dtype | torch.device | str) -> Operator:

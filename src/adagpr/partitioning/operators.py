@@ -6,8 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from adagpr.ops import Operator
-from adagpr.ops.csr import csr_tensor
+from adagpr.ops import Operator, csr_tensor
 from adagpr.partitioning.parts import Rows
 
 __all__ = ["normalised", "operator_of"]

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from adagpr.ops import native
+from adagpr.ops import addresses, call_kernel, supports_kernels
 
 __all__ = ["Adam", "step_together"]
 
@@ -51,7 +51,7 @@ class Adam:
     @cached_property
     def places(self) -> np.ndarray:
         """Where parameters, means and squares begin in memory, and how long they are: a column for each."""
-        rows = [native.addresses(items) for items in (self.parameters, self.means, self.squares)]
+        rows = [addresses(items) for items in (self.parameters, self.means, self.squares)]
         return np.stack([*rows, np.array([item.numel() for item in self.parameters], dtype=np.uint64)])
 
     @cached_property
@@ -63,7 +63,7 @@ class Adam:
     def dtype(self) -> torch.dtype | None:
         """The type of all parameters, where there is one and the kernels can read them."""
         kinds = {parameter.dtype for parameter in self.parameters}
-        return kinds.pop() if len(kinds) == 1 and all(map(native.can_read, self.parameters)) else None
+        return kinds.pop() if len(kinds) == 1 and all(map(supports_kernels, self.parameters)) else None
 
     def zero_grad(self) -> None:
         """Forgets the gradients."""
@@ -124,8 +124,8 @@ def _step_native(chosen: Sequence[tuple[Adam, dict[int, Tensor]]], lr: float, dt
     (parameters, means, squares, sizes), steps, decays = joined("places"), joined("steps"), joined("decays")
     # What a mean is multiplied with, and a square's root: the learning rate and both corrections.
     rates, roots = lr / (1 - _BETA_1**steps), 1 / np.sqrt(1 - _BETA_2**steps)
-    native.call(
-        "adam", dtype, len(sizes), sizes, parameters, native.addresses(gradients), means, squares, decays, rates, roots,
+    call_kernel(
+        "adam", dtype, len(sizes), sizes, parameters, addresses(gradients), means, squares, decays, rates, roots,
         _BETA_1, _BETA_2, _EPSILON,
     )  # fmt: skip
 

@@ -20,8 +20,7 @@ from adagpr import seeding
 from adagpr.errors import InputError
 from adagpr.metrics import accuracy
 from adagpr.nn import AdaGPR, Model
-from adagpr.ops import features
-from adagpr.ops.scratch import matrix, on_disk
+from adagpr.ops import features, matrix, on_disk
 from adagpr.partitioning.disk import StoredOperator
 from adagpr.partitioning.join import induced
 from adagpr.partitioning.operators import operator_of

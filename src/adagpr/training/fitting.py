@@ -18,8 +18,7 @@ from adagpr.files import folder_lock, make_folder, write_toml
 from adagpr.graph import SPLIT_NAMES, Graph, Split
 from adagpr.metrics import accuracy, macro_f1, temperature
 from adagpr.nn import AdaGPR, Model, build
-from adagpr.ops import features, operator, reused
-from adagpr.ops import order as order_of_nodes
+from adagpr.ops import buffer_pool, cache_order, features, is_large, operator
 from adagpr.system import available_memory, describe_machine, forget_peak_memory, keep_freed_memory
 from adagpr.training.checkpoint import load_tensors, save_tensors
 from adagpr.training.config import TrainingConfig, differences, read_config, resolve
@@ -209,7 +208,7 @@ def session(
         options = {**options, "num_threads": stored["training"]["num_threads"]}
     config, plain = resolve(graph, split, model, options)
     if folder is None:
-        with memory_errors(), reused(), threads(config.num_threads or 1):
+        with memory_errors(), buffer_pool(), threads(config.num_threads or 1):
             yield Session(graph, split, config, plain, None)
         return
     if stored is not None:
@@ -219,7 +218,7 @@ def session(
             yield load_run(folder)
             return
     make_folder(folder)
-    with folder_lock(folder), memory_errors(), reused(), threads(config.num_threads or 1):
+    with folder_lock(folder), memory_errors(), buffer_pool(), threads(config.num_threads or 1):
         stored = stored_config(folder)
         if stored is None:
             write_toml(folder / "config.toml", plain)
@@ -234,12 +233,12 @@ def session(
 def inputs_of(graph: Graph, split: Split, config: TrainingConfig, model: Model) -> TrainingData:
     """What the model is shown: features, labels, and the structure that it prepares from the training labels alone.
 
-    Nodes of a large graph stand in the order of `adagpr.ops.order.cache_order`.
+    Nodes of a large graph are in the order of `adagpr.ops.cache_order`.
     """
     device, order = config.device, None
     train, val = split.train, split.val
-    if graph.num_nodes >= order_of_nodes.LARGE:
-        positions = order_of_nodes.cache_order(graph.adj)
+    if is_large(graph.num_nodes):
+        positions = cache_order(graph.adj)
         graph, order = graph.reordered(positions), torch.from_numpy(positions)
         places = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order)))
         train, val = places[train], places[val]

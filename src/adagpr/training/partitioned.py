@@ -21,7 +21,7 @@ import torch
 from adagpr.errors import InputError, memory_errors
 from adagpr.files import folder_lock, make_folder, read_json, write_toml
 from adagpr.nn import AdaGPR
-from adagpr.ops import reused
+from adagpr.ops import buffer_pool
 from adagpr.partitioning.disk import stored_operator
 from adagpr.partitioning.exchange import share_of_rank
 from adagpr.partitioning.parts import Parts, open_parts, positions
@@ -86,7 +86,7 @@ def fit_partition(
         stack.enter_context(threads(config.num_threads or 1))
         if per_batch is None:
             # Batches differ in size: what one leaves would not serve the next.
-            stack.enter_context(reused())
+            stack.enter_context(buffer_pool())
         _restore(state, folder, group)
         ground = stack.enter_context(_ground(parts, group, config, per_batch, border, folder))
         save, report = _writer(folder, group, state), (on_epoch or silent) if group.rank == 0 else silent

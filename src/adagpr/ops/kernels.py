@@ -2,9 +2,9 @@
 
 They are compiled when the package is installed (see ``hatch_build.py``), once for each kind of processor, and take
 their threads from torch's own pool; their bits do not depend on how many there are. Where there is no compiler, on
-another device, or for numbers that are neither float32 nor float64, `serves` says no and torch's operations do the
-same, slower; the tests hold the two against each other. With ``ADAGPR_KERNELS=torch`` in the environment they are left
-out.
+another device, or for numbers that are neither float32 nor float64, `supports_dense` is false and torch's operations do
+the same, slower; the tests hold the two against each other. With ``ADAGPR_KERNELS=torch`` in the environment they are
+left out.
 
 Matrices are contiguous, of one shape and type. Weights are given block by block, for rows that are several blocks.
 """
@@ -23,37 +23,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = [
-    "Around",
-    "add_back",
-    "add_hop",
-    "call",
-    "can_read",
-    "count_chunks",
-    "csr_parts",
-    "drop_values",
-    "folder",
-    "is_watched",
-    "library",
-    "maps",
-    "mix",
-    "mix_back",
-    "multiplies",
-    "num_segments",
-    "outer",
-    "relu_drop_",
-    "serves",
-    "times",
-    "watched",
-]
-
 Around = Callable[[str, tuple[Any, ...], Callable[[], None]], None]
 
 # What torch calls the processor, and what a file for it is called; the first that is there is taken.
 _KINDS = {"AVX512": ("avx512", "avx2", "default"), "AVX2": ("avx2", "default")}
 _TYPES = {torch.float32: "float", torch.float64: "double"}
 
-# The width that `times` and `outer` take: a multiple of the longest vector, and such that a square stays in the cache.
+# The widths of `multiply_square` and `outer`: multiples of the longest vector, such that a square stays in the cache.
 _VECTOR, _WIDEST = 16, 256
 # How the rows are cut whose sums `outer` adds up.
 _MOST_SEGMENTS, _ROWS_PER_SEGMENT = 16, 256
@@ -112,7 +88,7 @@ def library() -> ctypes.CDLL | None:
 _around: Around | None = None
 
 
-def call(name: str, dtype: torch.dtype, *arguments: Any) -> None:
+def call_kernel(name: str, dtype: torch.dtype, *arguments: Any) -> None:
     """Calls a kernel; a tensor, an array or a list of numbers is given as its address."""
     if _around is None:
         _run(name, dtype, arguments)
@@ -126,7 +102,7 @@ def _run(name: str, dtype: torch.dtype, arguments: tuple[Any, ...]) -> None:
 
 
 @contextlib.contextmanager
-def watched(around: Around) -> Iterator[None]:
+def watch_kernels(around: Around) -> Iterator[None]:
     """Until the context ends ``around`` is given each kernel's name, its arguments and what runs it.
 
     Layers are then computed one by one, so that every kernel is seen; their bits are the same.
@@ -152,23 +128,23 @@ def _plain(argument: Any) -> Any:
     return (ctypes.c_double * len(argument))(*argument) if isinstance(argument, list) else argument
 
 
-def serves(h: Tensor) -> bool:
+def supports_dense(h: Tensor) -> bool:
     """Whether the kernels can compute with a matrix."""
-    return h.is_contiguous() and can_read(h)
+    return h.is_contiguous() and supports_kernels(h)
 
 
-def can_read(h: Tensor) -> bool:
+def supports_kernels(h: Tensor) -> bool:
     """Whether the kernels can read the numbers of a tensor in the order in which they lie in memory."""
     return h.device.type == "cpu" and h.dtype in _TYPES and library() is not None
 
 
-def multiplies(matrix: Tensor, h: Tensor) -> bool:
+def supports_csr(matrix: Tensor, h: Tensor) -> bool:
     """Whether the kernels can multiply a CSR tensor with a matrix that they serve."""
     return matrix.dtype == h.dtype and matrix.col_indices().dtype == torch.int32
 
 
-def maps(h: Tensor) -> bool:
-    """Whether `times` and `outer` can compute with a matrix that the kernels serve."""
+def supports_square(h: Tensor) -> bool:
+    """Whether `multiply_square` and `outer` can compute with a matrix that the kernels serve."""
     return h.shape[1] % _VECTOR == 0 and h.shape[1] <= _WIDEST
 
 
@@ -202,8 +178,8 @@ def num_segments(num_rows: int) -> int:
 def add_hop(
     product: Tensor, factor: float, h: Tensor, own: float, out: Tensor, plus: Tensor | None, share: float
 ) -> Tensor:
-    """``factor * product + own * h + share * plus``, written into ``out``: a hop of `mix` whose product is made."""
-    call("hop", out.dtype, *out.shape, product, factor, h, own, plus if share != 0.0 else None, share, out)
+    """``factor * product + own * h + share * plus``, written into ``out``: a hop of `weighted_hops`."""
+    call_kernel("hop", out.dtype, *out.shape, product, factor, h, own, plus if share != 0.0 else None, share, out)
     return out
 
 
@@ -218,7 +194,7 @@ def add_back(
     share: float,
     masked: bool,
 ) -> tuple[list[float], list[float]]:
-    """A hop of `mix_back` whose product is made.
+    """A hop of `weighted_hops_backward` whose product is made.
 
     Args:
         power: The product.
@@ -237,12 +213,12 @@ def add_back(
     blocks, extra = len(weight), shared if share != 0.0 else None
     shape = (total.shape[0], blocks, total.shape[1])
     inner, parts = np.empty(2 * blocks), np.empty(2 * count_chunks(total.shape[0], blocks))
-    call("hop_back", total.dtype, *shape, None, None, None, power, first, h, weight, own, total, None, extra, share,
-         masked, inner, parts)  # fmt: skip
+    call_kernel("hop_back", total.dtype, *shape, None, None, None, power, first, h, weight, own, total, None, extra,
+         share, masked, inner, parts)  # fmt: skip
     return inner[::2].tolist(), inner[1::2].tolist()
 
 
-def mix(
+def weighted_hops(
     matrix: Tensor,
     h: Tensor,
     mu: Sequence[list[float]],
@@ -254,7 +230,7 @@ def mix(
     """``share * plus + sum_k mu[k] matrix^k h``, written into ``out``.
 
     Args:
-        matrix: A CSR tensor that `multiplies`.
+        matrix: A CSR tensor that `supports_csr`.
         h: The signal.
         mu: The weights hop by hop.
         out: Where the result is written; none of the others.
@@ -265,11 +241,11 @@ def mix(
     extra, blocks = plus if share != 0.0 else None, len(mu[0])
     weights = [value for row in mu for value in row]
     shape = (out.shape[0], blocks, out.shape[1])
-    call("mix", out.dtype, *shape, *csr_parts(matrix), h, len(mu), weights, extra, share, out, spare)
+    call_kernel("mix", out.dtype, *shape, *csr_parts(matrix), h, len(mu), weights, extra, share, out, spare)
     return out
 
 
-def mix_back(
+def weighted_hops_backward(
     matrix: Tensor,
     first: Tensor,
     h: Tensor,
@@ -280,7 +256,7 @@ def mix_back(
     share: float,
     masked: bool,
 ) -> list[list[float]]:
-    """The gradients of `mix`; see `add_back`.
+    """The gradients of `weighted_hops`; see `add_back`.
 
     That of ``h`` is written into ``total``, those of the weights are returned hop by hop; ``first`` is written over.
     """
@@ -289,15 +265,15 @@ def mix_back(
     inner, pairs = np.empty((len(mu), blocks)), np.empty(2 * blocks)
     parts = np.empty(2 * count_chunks(total.shape[0], blocks))
     shape = (total.shape[0], blocks, total.shape[1])
-    call("mix_back", total.dtype, *shape, *csr_parts(matrix), first, h, len(mu), weights, total, spare, extra, share,
-         masked, inner, pairs, parts)  # fmt: skip
+    call_kernel("mix_back", total.dtype, *shape, *csr_parts(matrix), first, h, len(mu), weights, total, spare, extra,
+         share, masked, inner, pairs, parts)  # fmt: skip
     rows: list[list[float]] = inner.tolist()
     return rows
 
 
-def times(s: Tensor, m: Tensor, out: Tensor, adds: bool = False) -> Tensor:
+def multiply_square(s: Tensor, m: Tensor, out: Tensor, adds: bool = False) -> Tensor:
     """``s @ m`` for a small square ``m``, written into ``out``, or added to what is there."""
-    call("map", out.dtype, *s.shape, s, m, out, adds)
+    call_kernel("map", out.dtype, *s.shape, s, m, out, adds)
     return out
 
 
@@ -305,13 +281,13 @@ def outer(s: Tensor, z: Tensor) -> Tensor:
     """``s.T @ z`` for two matrices of one shape."""
     segments, width = num_segments(s.shape[0]), s.shape[1]
     sums = s.new_empty(segments + 1, width, width)
-    call("outer", s.dtype, *s.shape, s, z, sums, sums[1:], segments)
+    call_kernel("outer", s.dtype, *s.shape, s, z, sums, sums[1:], segments)
     return sums[0]
 
 
 def relu_drop_(x: Tensor, words: np.ndarray | None = None, threshold: int = 0) -> Tensor:
     """In place: 0 where ``x`` is negative or its 16-bit word is below the threshold."""
-    call("relu_drop", x.dtype, x.numel(), x, words, threshold)
+    call_kernel("relu_drop", x.dtype, x.numel(), x, words, threshold)
     return x
 
 
@@ -320,5 +296,5 @@ def drop_values(
 ) -> tuple[Tensor, Tensor]:
     """``values`` times ``scale`` where their word is not below the threshold, else 0; and the same in another order."""
     kept, reordered = torch.empty_like(values), torch.empty_like(values)
-    call("drop_values", values.dtype, len(values), values, words, threshold, scale, order, kept, reordered)
+    call_kernel("drop_values", values.dtype, len(values), values, words, threshold, scale, order, kept, reordered)
     return kept, reordered

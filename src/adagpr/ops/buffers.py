@@ -1,7 +1,7 @@
 """Memory for large matrices that is used again, epoch after epoch.
 
 The C library gives blocks of more than 32 MB back to the system as soon as they are free, and the system clears every
-page when they are asked for again: on a graph of a million nodes that is a third of an epoch. Within `reused` they
+page when they are asked for again: on a graph of a million nodes that is a third of an epoch. Within `buffer_pool` they
 stay, on large pages where the system has them, and are handed out again once no tensor looks at them any more. Within
 `on_disk` they lie in files that are mapped into memory, for matrices that memory has no room for.
 """
@@ -20,8 +20,6 @@ from torch import Tensor
 
 from adagpr.errors import StorageError
 
-__all__ = ["matrix", "matrix_like", "on_disk", "reused"]
-
 # Smaller blocks the C library keeps itself, and has no large pages for.
 _LARGE = 2**20
 _HUGE_PAGE, _MADV_HUGEPAGE = 2 * 2**20, 14
@@ -32,7 +30,7 @@ _folder: Path | None = None
 
 
 @contextlib.contextmanager
-def reused() -> Iterator[None]:
+def buffer_pool() -> Iterator[None]:
     """Until the context ends large matrices are kept for those to come; contexts may be nested."""
     with _pool([] if _kept is None else _kept, _folder):
         yield

@@ -3,18 +3,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from adagpr.ops import scratch
-from adagpr.ops.scratch import matrix_like, reused
+from adagpr.ops import buffers
+from adagpr.ops.buffers import buffer_pool, matrix_like
 
 
 @pytest.fixture(autouse=True)
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scratch, "_LARGE", 1)
+    monkeypatch.setattr(buffers, "_LARGE", 1)
 
 
 def test_memory_is_used_again_once_nothing_looks_at_it() -> None:
     like = torch.zeros(30, 40).t()
-    with reused():
+    with buffer_pool():
         first = matrix_like(like)
         view, place = first[3:], first.data_ptr()
         del first
@@ -39,7 +39,7 @@ def test_what_autograd_keeps_is_not_used_again() -> None:
             return 2 * ctx.saved_tensors[0] * grad
 
     x = torch.tensor([3.0, 4.0], requires_grad=True)
-    with reused():
+    with buffer_pool():
         y = Squared.apply(x)  # type: ignore[no-untyped-call]
         for _ in range(3):
             matrix_like(x).fill_(100.0)
@@ -50,10 +50,10 @@ def test_what_autograd_keeps_is_not_used_again() -> None:
 
 
 def test_other_sizes_and_times_outside_get_memory_of_their_own() -> None:
-    with reused():
+    with buffer_pool():
         place = matrix_like(torch.zeros(10, 10)).data_ptr()
         assert matrix_like(torch.zeros(10, 11)).data_ptr() != place
-        with reused():
+        with buffer_pool():
             assert matrix_like(torch.zeros(10, 10)).data_ptr() == place
         assert matrix_like(torch.zeros(50, dtype=torch.float64)).dtype == torch.float64
-    assert scratch._kept is None
+    assert buffers._kept is None

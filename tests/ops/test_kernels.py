@@ -22,12 +22,12 @@ from adagpr import seeding
 from adagpr.data import csbm
 from adagpr.nn import AdaGPR
 from adagpr.nn.replicas import Replicas
-from adagpr.ops import features, native, operator
-from adagpr.ops.csr import multiply
+from adagpr.ops import features, kernels, operator
 from adagpr.ops.dropout import keep_mask, relu_drop_, threshold
+from adagpr.ops.operator import multiply
 
 pytestmark = pytest.mark.skipif(  # .ci/run has a compiler, and a missing one fails there
-    native.library() is None and "ADAGPR_REQUIRE_ALL" not in os.environ, reason="no kernels were compiled"
+    kernels.library() is None and "ADAGPR_REQUIRE_ALL" not in os.environ, reason="no kernels were compiled"
 )
 
 # In float32 gradients of coefficients are small differences of large sums.
@@ -37,7 +37,7 @@ TYPES = [(torch.float32, 1e-3), (torch.float64, 1e-11)]
 @contextmanager
 def by_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
-        patch.setattr(native, "library", lambda: None)
+        patch.setattr(kernels, "library", lambda: None)
         yield
 
 
@@ -60,7 +60,7 @@ def outcome(model: AdaGPR, run: Callable[[AdaGPR], Tensor]) -> list[Tensor]:
 
 
 def test_there_are_kernels_where_nothing_may_be_left_out() -> None:
-    assert native.library() is not None
+    assert kernels.library() is not None
 
 
 @pytest.mark.parametrize(("dtype", "error"), TYPES, ids=str)
@@ -97,8 +97,8 @@ def test_bits_depend_neither_on_threads_nor_on_how_layers_are_called(
     expected = outcome(case(64, torch.float32, weight_maps=weight_maps)[0], layers)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    around: native.Around = lambda name, arguments, step: step()  # noqa: E731
-    with native.watched(around) if watched else nullcontext():
+    around: kernels.Around = lambda name, arguments, step: step()  # noqa: E731
+    with kernels.watch_kernels(around) if watched else nullcontext():
         found = outcome(case(64, torch.float32, weight_maps=weight_maps)[0], layers)
     torch.set_num_threads(before)
     assert all(torch.equal(one, two) for one, two in zip(expected, found, strict=True))
@@ -139,9 +139,13 @@ def test_maps_are_matrix_products(rows: int, width: int, dtype: torch.dtype, err
     generator = torch.Generator().manual_seed(rows)
     s, z = (torch.randn(rows, width, dtype=dtype, generator=generator) for _ in range(2))
     m = torch.randn(width, width, dtype=dtype, generator=generator)
-    torch.testing.assert_close(native.times(s, m, torch.empty_like(s)), s @ m, rtol=error, atol=error * width)
-    torch.testing.assert_close(native.times(s, m, z.clone(), adds=True), z + s @ m, rtol=error, atol=error * width)
-    torch.testing.assert_close(native.outer(s, z), s.t() @ z, rtol=error, atol=error * max(rows, width))
+    torch.testing.assert_close(
+        kernels.multiply_square(s, m, torch.empty_like(s)), s @ m, rtol=error, atol=error * width
+    )
+    torch.testing.assert_close(
+        kernels.multiply_square(s, m, z.clone(), adds=True), z + s @ m, rtol=error, atol=error * width
+    )
+    torch.testing.assert_close(kernels.outer(s, z), s.t() @ z, rtol=error, atol=error * max(rows, width))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -153,8 +157,8 @@ def test_zeros_that_are_passed_over_leave_the_bits_of_adding_them(rows: int, wid
     kept = torch.rand(rows, width, generator=generator) < 0.3
     kept[0] = True
     # What stands in for 0 is too small to change a sum, and nothing is passed over then.
-    added = native.outer(s, torch.where(kept, z, 1e-37))
-    assert torch.equal(native.outer(s, z * kept), added)
+    added = kernels.outer(s, torch.where(kept, z, 1e-37))
+    assert torch.equal(kernels.outer(s, z * kept), added)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3, 0.999])
@@ -175,7 +179,7 @@ def test_a_stack_draws_the_words_that_its_generator_would_give() -> None:
     model, run = case(16, torch.float32)
     run(model)
     after = seeding.capture(model.generator)
-    with native.watched(lambda name, arguments, step: step()):
+    with kernels.watch_kernels(lambda name, arguments, step: step()):
         other, _ = case(16, torch.float32)
         run(other)
     assert after == seeding.capture(other.generator)
@@ -184,14 +188,14 @@ def test_a_stack_draws_the_words_that_its_generator_would_give() -> None:
 
 def test_matrices_that_the_kernels_cannot_read_are_left_to_torch() -> None:
     whole = torch.randn(6, 32)
-    assert native.serves(whole)
-    assert not native.serves(whole.t())
-    assert not native.serves(whole.half())
-    assert not native.serves(whole.to("meta"))
+    assert kernels.supports_dense(whole)
+    assert not kernels.supports_dense(whole.t())
+    assert not kernels.supports_dense(whole.half())
+    assert not kernels.supports_dense(whole.to("meta"))
 
 
 def test_the_environment_leaves_them_out() -> None:
-    command = [sys.executable, "-c", "from adagpr.ops import native; print(native.library())"]
+    command = [sys.executable, "-c", "from adagpr.ops import kernels; print(kernels.library())"]
     done = subprocess.run(
         command, env={**os.environ, "ADAGPR_KERNELS": "torch"}, capture_output=True, text=True, check=True
     )
@@ -203,12 +207,12 @@ def test_every_kind_of_processor_has_kernels_that_agree(kind: str, tmp_path: Pat
     """Another kind is loaded by a process that finds no better one."""
     copy = tmp_path / "kernels"
     copy.mkdir()
-    shutil.copy(native.folder() / f"kernels-{kind}.so", copy)
+    shutil.copy(kernels.folder() / f"kernels-{kind}.so", copy)
     script = (
-        "import sys; from pathlib import Path; from adagpr.ops import native\n"
-        "native.folder = lambda: Path(sys.argv[1])\n"
-        "from tests.ops.test_native import case, outcome\n"
-        "import torch; assert native.library() is not None\n"
+        "import sys; from pathlib import Path; from adagpr.ops import kernels\n"
+        "kernels.folder = lambda: Path(sys.argv[1])\n"
+        "from tests.ops.test_kernels import case, outcome\n"
+        "import torch; assert kernels.library() is not None\n"
         "print([item.double().sum().item() for item in outcome(*case(48, torch.float64))])"
     )
     root = Path(__file__).parents[2]
