@@ -16,7 +16,7 @@ from adagpr.data import csbm
 from adagpr.data.splits import random_split
 from adagpr.errors import InputError
 from adagpr.nn import build
-from adagpr.ops import features, operator
+from adagpr.ops import features
 from adagpr.training.config import TrainingConfig
 from adagpr.training.loop import State, TrainingData, train_step
 
@@ -30,7 +30,7 @@ def prepare(is_sparse: bool) -> tuple[State, TrainingData]:
     model = build("adagpr", {**sizes, "num_layers": LAYERS, "num_coeffs": COEFFS, "projection": "fixed"})
     model.seed(0)
     x = features(sp.csr_array(graph.x.numpy()) if is_sparse else graph.x)
-    structure = model.prepare(graph, operator(graph))
+    structure = model.structure(graph)
     split = random_split(graph.y)
     return State(model, TrainingConfig()), TrainingData(x, structure, graph.y, split.train, split.val)
 

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from adagpr.exporting import About, Exported, prune
 from adagpr.graph import Graph
-from adagpr.insight.explain import with_coefficients
 from adagpr.nn import AdaGPR
 from adagpr.ops import Direction, features, operator
 
@@ -23,7 +22,7 @@ def network(coeffs: list[list[float]], dtype: torch.dtype = torch.float64, **opt
     arguments: dict[str, Any] = {"alpha": 0.3, "theta": 1.5, **options}
     model = AdaGPR(12, 8, 3, num_layers=len(coeffs), num_coeffs=len(coeffs[0]), projection="fixed", **arguments)
     model.seed(3)
-    model = with_coefficients(model, torch.tensor(coeffs))
+    model = model.with_coefficients(torch.tensor(coeffs))
     return model.to(dtype).eval()
 
 

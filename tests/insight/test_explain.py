@@ -18,7 +18,7 @@ from torch import Tensor
 from adagpr.data import csbm, load
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split, from_scipy
-from adagpr.insight.explain import Explanation, explain, with_coefficients
+from adagpr.insight.explain import Explanation, explain
 from adagpr.nn import AdaGPR
 from adagpr.ops import Operator, features, operator
 from adagpr.ops.operator import csr_tensor
@@ -131,7 +131,7 @@ def test_removing_a_hop_of_coefficient_0_changes_no_bit(changes: dict[str, Any],
     coeffs = adagpr_of(run).coefficients()
     assert coeffs[:, 1].tolist() == [0, 0]
     before = logits_of(run.model, data[0])
-    assert torch.equal(before, logits_of(with_coefficients(adagpr_of(run), coeffs), data[0]))
+    assert torch.equal(before, logits_of(adagpr_of(run).with_coefficients(coeffs), data[0]))
     changed = {item.name: item for item in explain(run, graph=data[0], split=data[1]).ablations}
     assert changed["without hop 1"].max_change == 0
     assert changed["without hop 1"].difference == 0

@@ -22,7 +22,7 @@ def make(**arguments: Any) -> APPNP:
 
 
 def logits(model: APPNP, graph: Graph, dtype: torch.dtype = torch.float64) -> Tensor:
-    structure = model.prepare(graph, operator(graph, dtype=dtype))
+    structure = model.structure(graph, dtype=dtype)
     out: Tensor = model.to(dtype)(features(graph.x, dtype), structure)
     return out
 

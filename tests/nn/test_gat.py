@@ -27,7 +27,7 @@ def make(seed: int = 0, **arguments: Any) -> GAT:
 
 
 def logits(model: GAT, graph: Graph, dtype: torch.dtype = torch.float64) -> Tensor:
-    structure = model.prepare(graph, operator(graph, dtype=dtype))
+    structure = model.structure(graph, dtype=dtype)
     out: Tensor = model.to(dtype)(features(graph.x, dtype), structure)
     return out
 

@@ -24,7 +24,7 @@ def make(seed: int = 0, **arguments: Any) -> GCN:
 
 
 def logits(model: GCN, graph: Graph, dtype: torch.dtype = torch.float64) -> Tensor:
-    out: Tensor = model.to(dtype)(features(graph.x, dtype), model.prepare(graph, operator(graph, dtype=dtype)))
+    out: Tensor = model.to(dtype)(features(graph.x, dtype), model.structure(graph, dtype=dtype))
     return out
 
 

@@ -13,7 +13,7 @@ from adagpr.errors import InputError
 from adagpr.graph import Graph, from_scipy
 from adagpr.nn import geom_gcn
 from adagpr.nn.geom_gcn import GeomGCN, cached_neighbourhoods
-from adagpr.ops import features, operator
+from adagpr.ops import features
 from adagpr.ops.latent_space import Neighbourhoods, neighbourhoods, relation_operators
 
 
@@ -30,7 +30,7 @@ def make(seed: int = 0, dropout: float = 0.0) -> GeomGCN:
 
 
 def logits(model: GeomGCN, graph: Graph, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    out: torch.Tensor = model(features(graph.x, dtype), model.prepare(graph, operator(graph, dtype=dtype)))
+    out: torch.Tensor = model(features(graph.x, dtype), model.structure(graph, dtype=dtype))
     return out
 
 
@@ -89,7 +89,7 @@ def test_a_gradient_reaches_every_relation_of_every_layer(make_graph: Callable[.
 def test_the_gradient_is_that_of_differences(make_graph: Callable[..., Graph]) -> None:
     graph = make_graph(num_nodes=12)
     model = make().double()
-    structure = model.prepare(graph, operator(graph, dtype=torch.float64))
+    structure = model.structure(graph, dtype=torch.float64)
     x = torch.as_tensor(graph.x, dtype=torch.float64).clone().requires_grad_()
     assert torch.autograd.gradcheck(lambda x: model(x, structure), (x,))
 

@@ -23,7 +23,7 @@ def make(seed: int = 0, **arguments: Any) -> GraphSAGE:
 
 
 def logits(model: GraphSAGE, graph: Graph) -> Tensor:
-    structure = model.prepare(graph, operator(graph, dtype=torch.float64))
+    structure = model.structure(graph, dtype=torch.float64)
     out: Tensor = model(features(graph.x, torch.float64), structure)
     return out
 

@@ -20,7 +20,7 @@ def make(seed: int = 0, **arguments: Any) -> JKNet:
 
 
 def logits(model: JKNet, graph: Graph) -> Tensor:
-    structure = model.prepare(graph, operator(graph, dtype=torch.float64))
+    structure = model.structure(graph, dtype=torch.float64)
     out: Tensor = model(features(graph.x, torch.float64), structure)
     return out
 

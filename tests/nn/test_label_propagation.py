@@ -18,7 +18,7 @@ from adagpr.ops import features, operator
 
 def logits(graph: Graph, **arguments: Any) -> Tensor:
     model = LabelPropagation(12, 3, **arguments)
-    out: Tensor = model(features(graph.x), model.prepare(graph, operator(graph, dtype=torch.float64)))
+    out: Tensor = model(features(graph.x), model.structure(graph, dtype=torch.float64))
     return out
 
 
@@ -73,7 +73,7 @@ def test_works_without_any_edge() -> None:
 
 def test_has_nothing_to_learn_and_no_randomness(half_known: Graph) -> None:
     model = LabelPropagation(12, 3)
-    structure = model.prepare(half_known, operator(half_known))
+    structure = model.structure(half_known)
     runs = []
     for seed in (1, 2):
         model.seed(seed)

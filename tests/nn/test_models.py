@@ -13,7 +13,7 @@ import torch
 from adagpr.errors import InputError
 from adagpr.graph import Graph, from_scipy
 from adagpr.nn import GCNII, MLP, MODELS, AdaGPR, Model, build, model_options
-from adagpr.ops import features, operator
+from adagpr.ops import features
 
 SIZES = {"in_channels": 12, "hidden_channels": 8, "out_channels": 3}
 LEARNING = [name for name in MODELS if name != "label-propagation"]
@@ -28,7 +28,7 @@ def make(name: str, seed: int = 0, **arguments: Any) -> Model:
 
 
 def logits(model: Model, graph: Graph, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    structure = model.prepare(graph, operator(graph, dtype=dtype))
+    structure = model.structure(graph, dtype=dtype)
     out: torch.Tensor = model(features(graph.x, dtype), structure)
     return out
 

@@ -25,7 +25,7 @@ def make(seed: int = 0, **arguments: Any) -> ScatteringGCN:
 def logits(
     model: ScatteringGCN, graph: Graph, dtype: torch.dtype = torch.float64, direction: Direction = "directed"
 ) -> torch.Tensor:
-    structure = model.prepare(graph, operator(graph, direction, dtype=dtype))
+    structure = model.structure(graph, direction, dtype=dtype)
     out: torch.Tensor = model(features(graph.x, dtype), structure)
     return out
 
@@ -81,7 +81,7 @@ def test_the_walk_keeps_mass_and_isolated_nodes_stay(make_graph: Callable[..., G
 
 def test_wavelets_of_all_scales_and_the_remaining_walk_add_up_to_the_signal(make_graph: Callable[..., Graph]) -> None:
     graph = make_graph()
-    walk = make().prepare(graph, operator(graph, dtype=torch.float64)).walk
+    walk = make().structure(graph, dtype=torch.float64).walk
     h = torch.randn(30, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     rest = torch.linalg.matrix_power(walk.matrix.to_dense(), 8) @ h
     torch.testing.assert_close(sum(scatter(h, [scale], walk) for scale in range(4)) + rest, h)
@@ -113,7 +113,7 @@ def test_a_gradient_reaches_every_parameter(make_graph: Callable[..., Graph]) ->
 def test_the_gradient_is_that_of_differences(make_graph: Callable[..., Graph]) -> None:
     graph = make_graph(num_nodes=10)
     model = make(paths=[[1], [2, 1]], power=2.0).double()
-    structure = model.prepare(graph, operator(graph, dtype=torch.float64))
+    structure = model.structure(graph, dtype=torch.float64)
     x = torch.as_tensor(graph.x, dtype=torch.float64).clone().requires_grad_()
     assert torch.autograd.gradcheck(lambda x: model(x, structure), (x,))
 
@@ -141,7 +141,7 @@ def test_a_graph_without_edges_has_no_band_pass_signal() -> None:
     x = np.random.default_rng(0).normal(size=(6, 12))
     graph = from_scipy(sp.csr_array((6, 6)), x, [0, 1, 2, 0, 1, 2])
     model = make().double()
-    structure = model.prepare(graph, operator(graph, dtype=torch.float64))
+    structure = model.structure(graph, dtype=torch.float64)
     assert torch.isfinite(logits(model, graph)).all()
     assert not scatter(features(graph.x, torch.float64), [2], structure.walk).any()  # type: ignore[arg-type]
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from adagpr.errors import InputError
 from adagpr.graph import Graph, from_scipy
+from adagpr.nn import EDGES
 from adagpr.nn.sgc import SGC
 from adagpr.ops import SparseFeatures, features, operator
 
@@ -21,7 +22,7 @@ def make(seed: int = 0, **arguments: Any) -> SGC:
 
 
 def logits(model: SGC, graph: Graph) -> Tensor:
-    structure = model.prepare(graph, operator(graph, dtype=torch.float64))
+    structure = model.structure(graph, dtype=torch.float64)
     out: Tensor = model(features(graph.x, torch.float64), structure)
     return out
 
@@ -58,13 +59,13 @@ def test_the_model_equals_sgconv_of_torch_geometric(directed: bool, make_graph: 
 def test_sparse_features_stay_sparse_only_without_hops(make_graph: Callable[..., Graph]) -> None:
     graph = make_graph(sparse=True)
     op = operator(graph)
-    assert isinstance(make(num_hops=0).prepare(graph, op), SparseFeatures)
-    assert isinstance(make(num_hops=1).prepare(graph, op), Tensor)
+    assert isinstance(make(num_hops=0).prepare(graph, {EDGES: op}), SparseFeatures)
+    assert isinstance(make(num_hops=1).prepare(graph, {EDGES: op}), Tensor)
 
 
 def test_preparing_needs_no_gradient_and_follows_the_operators_precision(make_graph: Callable[..., Graph]) -> None:
     for dtype in (torch.float32, torch.float64):
-        structure = make().prepare(make_graph(), operator(make_graph(), dtype=dtype))
+        structure = make().structure(make_graph(), dtype=dtype)
         assert isinstance(structure, Tensor)
         assert structure.dtype == dtype
         assert not structure.requires_grad
@@ -72,7 +73,7 @@ def test_preparing_needs_no_gradient_and_follows_the_operators_precision(make_gr
 
 def test_the_forward_pass_does_not_read_x(make_graph: Callable[..., Graph]) -> None:
     model = make()
-    structure = model.prepare(make_graph(), operator(make_graph(), dtype=torch.float64))
+    structure = model.structure(make_graph(), dtype=torch.float64)
     assert torch.equal(model(None, structure), logits(model, make_graph()))
 
 

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from adagpr import seeding
 from adagpr.data import csbm
-from adagpr.nn import AdaGPR
-from adagpr.nn.replicas import Replicas
+from adagpr.nn import AdaGPR, BatchedModels
 from adagpr.ops import features, kernels, operator
 from adagpr.ops.dropout import keep_mask, relu_drop_, threshold
 from adagpr.ops.operator import multiply
@@ -104,7 +103,7 @@ def test_bits_depend_neither_on_threads_nor_on_how_layers_are_called(
     assert all(torch.equal(one, two) for one, two in zip(expected, found, strict=True))
 
 
-def test_replicas_have_the_bits_of_each_alone_whatever_hops_the_others_keep() -> None:
+def test_batched_models_have_the_bits_of_each_alone_whatever_hops_the_others_keep() -> None:
     graph = csbm(num_nodes=200, num_features=6, num_classes=3)
     op, x = operator(graph), features(graph.x)
     models = [AdaGPR(6, 16, 3, num_layers=2, num_coeffs=5) for _ in range(3)]
@@ -113,7 +112,7 @@ def test_replicas_have_the_bits_of_each_alone_whatever_hops_the_others_keep() ->
         with torch.no_grad():
             for place, scores in enumerate(model.parameter_groups()["coeffs"]):
                 scores.copy_(2.0 * (torch.arange(5) == number + place))
-    together = Replicas(models, op)(x, training=False)
+    together = BatchedModels(models, op)(x, training=False)
     assert len({tuple(model.coefficients()[0].tolist()) for model in models}) == 3
     for model, logits in zip(models, together, strict=True):
         assert torch.equal(logits, model.eval()(x, op))

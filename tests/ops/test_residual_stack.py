@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from adagpr.data import csbm
-from adagpr.nn import AdaGPR
-from adagpr.nn.replicas import Replicas
+from adagpr.nn import AdaGPR, BatchedModels
 from adagpr.ops import Operator, features, operator, residual_stack
 from adagpr.ops.residual_stack import Layers, WeightMaps
 
@@ -120,14 +119,14 @@ def test_keeping_bfloat16_rounds_gradients_but_neither_result_nor_mask(recompute
     "options", [{}, {"dropout": 0.0}, {"projection": "softmax"}, {"weight_maps": "separate"}], ids=str
 )
 @pytest.mark.parametrize("training", [True, False])
-def test_replicas_give_what_each_model_gives_alone(options: dict[str, Any], training: bool) -> None:
+def test_batched_models_give_what_each_model_gives_alone(options: dict[str, Any], training: bool) -> None:
     alone = [model(seed, **options).train(training) for seed in range(3)]
     together = [model(seed, **options).train(training) for seed in range(3)]
-    logits = Replicas(together, OPERATOR)(X, training)
+    logits = BatchedModels(together, OPERATOR)(X, training)
     for net, own in zip(alone, logits, strict=True):
         torch.testing.assert_close(own, net(X, OPERATOR), rtol=1e-12, atol=1e-12)
-    # Masks of a second pass continue each replica's own stream.
-    once_more = Replicas(together, OPERATOR)(X, training)
+    # Masks of a second pass continue each model's own stream.
+    once_more = BatchedModels(together, OPERATOR)(X, training)
     torch.stack([(item * item.detach().cos()).sum() for item in once_more]).sum().backward()
     for net, copy in zip(alone, together, strict=True):
         for left, right in zip(gradients(net, net(X, OPERATOR)), copy.parameters(), strict=True):
@@ -137,5 +136,5 @@ def test_replicas_give_what_each_model_gives_alone(options: dict[str, Any], trai
 @pytest.mark.parametrize(
     ("options", "expected"), [({}, True), ({"pair_norm": 1.0}, False), ({"drop_edge": 0.5}, False)], ids=str
 )
-def test_which_models_can_be_replicas(options: dict[str, Any], expected: bool) -> None:
-    assert Replicas.can_hold(model(**options)) is expected
+def test_which_models_can_be_batched(options: dict[str, Any], expected: bool) -> None:
+    assert model(**options).capabilities.batched is expected

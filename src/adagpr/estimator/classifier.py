@@ -35,7 +35,7 @@ from adagpr.errors import InputError
 from adagpr.estimator.labels import by_node, hold_out, is_known, seed_of
 from adagpr.estimator.rows import FLOATS, Rows, attached, keys, like, one_a_row, points, read_adjacency, stack
 from adagpr.graph import Graph, Split, compact_features
-from adagpr.ops import Direction, features, operator
+from adagpr.ops import Direction, features
 from adagpr.training import Run, fit
 
 __all__ = ["AdaGPRClassifier"]
@@ -342,7 +342,7 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = tuple(str(item) for item in self.classes_)
         graph = Graph(x, adj, torch.full((adj.shape[0],), -1), names)
         model = deepcopy(self.run_.model).double().eval()
-        structure = model.prepare(graph, operator(graph, "directed", dtype=torch.float64))
+        structure = model.structure(graph, dtype=torch.float64)
         with torch.inference_mode():
             logits = model(features(graph.x, torch.float64), structure)
             return np.asarray((logits / self._temperature).softmax(-1).numpy())

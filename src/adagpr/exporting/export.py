@@ -19,7 +19,7 @@ from adagpr.exporting.torch_file import to_torch
 from adagpr.files import digest, make_folder, write_atomically
 from adagpr.graph import Graph
 from adagpr.insight.source import graph_of
-from adagpr.nn import AdaGPR
+from adagpr.nn import EDGES, Model
 from adagpr.ops import features, operator
 from adagpr.training import Run, load_run
 
@@ -202,23 +202,23 @@ def pruned_run(run: Run) -> Exported:
         torch.Size([60, 2])
     """
     model = _model(run)
-    config = run.record["config"]
+    config, views = run.record["config"], model.layer_views()
     about = About(
         model=model.name,
         class_names=tuple(run.record["data"]["class_names"]),
         direction=config["training"]["direction"],
         self_loops=config["training"]["self_loops"],
-        coefficients=tuple(tuple(item.tolist()) for item in model.layer_coeffs()),
-        alphas=tuple(float(conv.alpha) for conv in model.layers()),
+        coefficients=tuple(tuple(view.coefficients[EDGES].tolist()) for view in views),
+        alphas=tuple(float(view.alpha) for view in views),
         config_sha256=digest(config, length=64),
         temperature=run.temperature,
     )
     return Exported(prune(model), about).eval()
 
 
-def _model(run: Run) -> AdaGPR:
+def _model(run: Run) -> Model:
     """The run's network as it predicts; a copy, so that the run stays as it is."""
-    if not isinstance(run.model, AdaGPR):
+    if not run.model.capabilities.hop_weights:
         name = run.record["config"]["model"]["name"]
         raise InputError(f"The model '{name}' cannot be exported: only adagpr and gcnii can.")
     return deepcopy(run.model).cpu().eval()
@@ -243,7 +243,7 @@ def _write(path: Path, content: bytes) -> None:
 
 def _measure(
     run: Run,
-    model: AdaGPR,
+    model: Model,
     exported: Exported,
     graph: Graph | None,
     dataset: str | None,
@@ -282,17 +282,18 @@ def _inputs(exported: Exported, format_: str) -> tuple[Input, ...]:
     return x, *ends, Input("edge_weight", "float32", ("num_edges",))
 
 
-def _uses(model: AdaGPR, network: Pruned) -> tuple[LayerUse, ...]:
+def _uses(model: Model, network: Pruned) -> tuple[LayerUse, ...]:
     left = {layer.number: layer for layer in network.layers}
     uses = []
-    for number, (conv, coeffs) in enumerate(zip(model.layers(), model.layer_coeffs(), strict=True), 1):
-        read = coeffs.tolist() if number in left and conv.alpha < 1 else []
+    for view in model.layer_views():
+        number, coeffs = view.number, view.coefficients[EDGES].tolist()
+        read = coeffs if number in left and view.alpha < 1 else []
         uses.append(
             LayerUse(
                 layer=number,
                 kept=number in left,
                 hops=tuple(hop for hop, value in enumerate(read) if value),
-                products=conv.num_coeffs - 1,
+                products=len(coeffs) - 1,
                 products_left=left[number].num_products if number in left else 0,
             )
         )

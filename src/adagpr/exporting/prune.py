@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from adagpr.errors import InputError
-from adagpr.nn import AdaGPR, AdaGPRConv
+from adagpr.nn import EDGES, LayerView, Model
 
 __all__ = ["Cost", "Pruned", "PrunedLayer", "cost_as_trained", "cost_pruned", "prune"]
 
@@ -114,7 +114,7 @@ class Cost:
         return self.per_node * num_nodes + self.per_edge * num_entries
 
 
-def prune(model: AdaGPR) -> Pruned:
+def prune(model: Model) -> Pruned:
     """Reduces a trained network; the result is in the model's precision, folded in float64.
 
     All three kinds of weight maps are supported and DropEdge too, which is for training only.
@@ -126,6 +126,7 @@ def prune(model: AdaGPR) -> Pruned:
         InputError: The network has PairNorm between its layers, which reads all nodes at once.
 
     Example:
+        >>> from adagpr.nn import AdaGPR
         >>> model = AdaGPR(8, 16, 3, num_layers=2, num_coeffs=3, projection="fixed", fixed_coeffs=[1.0, 0.0, 0.0])
         >>> prune(model).needs_graph
         False
@@ -133,28 +134,27 @@ def prune(model: AdaGPR) -> Pruned:
     if model.pair_norm is not None:
         raise InputError("A network with PairNorm cannot be exported: it reads all nodes at once between its layers.")
     with torch.no_grad():
-        dtype = model.lin_in.weight.dtype
-        coeffs = [item.double().tolist() for item in model.layer_coeffs()]
-        convs = model.layers()
-        alone = [number for number, conv in enumerate(convs) if _reads_first_only(conv, coeffs[number])]
-        first = alone[-1] if alone else 0
-        layers = [_layer(convs[i], coeffs[i], i + 1, i == first, dtype) for i in range(first, len(convs))]
+        lin_in, lin_out = model.outer_maps()
+        dtype = lin_in.weight.dtype
+        views = model.layer_views()
+        first = max((view.number for view in views if _reads_first_only(view)), default=1)
+        layers = [_layer(view, view.number == first, dtype) for view in views if view.number >= first]
         return Pruned(
-            weight_in=_kept(model.lin_in.weight.t(), dtype),
-            bias_in=_kept(model.lin_in.bias, dtype),
+            weight_in=_kept(lin_in.weight.t(), dtype),
+            bias_in=_kept(lin_in.bias, dtype),
             layers=tuple(layers),
-            weight_out=_kept(model.lin_out.weight.t(), dtype),
-            bias_out=_kept(model.lin_out.bias, dtype),
+            weight_out=_kept(lin_out.weight.t(), dtype),
+            bias_out=_kept(lin_out.bias, dtype),
         )
 
 
-def _reads_first_only(conv: AdaGPRConv, coeffs: Sequence[float]) -> bool:
-    return conv.alpha == 1.0 or not any(coeffs)
+def _reads_first_only(view: LayerView) -> bool:
+    return view.alpha == 1.0 or not view.coefficients[EDGES].any()
 
 
-def _layer(conv: AdaGPRConv, coeffs: Sequence[float], number: int, is_first: bool, dtype: torch.dtype) -> PrunedLayer:
-    hops = [(1 - conv.alpha) * value for value in coeffs]
-    residual, weight, weight_0 = _maps(conv)
+def _layer(view: LayerView, is_first: bool, dtype: torch.dtype) -> PrunedLayer:
+    hops = [(1 - view.alpha) * value for value in view.coefficients[EDGES].double().tolist()]
+    residual, weight, weight_0 = _maps(view)
     if is_first:
         hops, residual = [hops[0] + residual, *hops[1:]], 0.0
         if weight_0 is not None and not any(hops[1:]):
@@ -166,19 +166,19 @@ def _layer(conv: AdaGPRConv, coeffs: Sequence[float], number: int, is_first: boo
     else:
         hops, residual, weight = [value / largest for value in hops], residual / largest, weight * largest
     own = None if weight_0 is None else _kept(weight_0, dtype)
-    return PrunedLayer(number, tuple(hops), residual, _kept(weight, dtype), own)
+    return PrunedLayer(view.number, tuple(hops), residual, _kept(weight, dtype), own)
 
 
-def _maps(conv: AdaGPRConv) -> tuple[float, Tensor, Tensor | None]:
+def _maps(view: LayerView) -> tuple[float, Tensor, Tensor | None]:
     """The share of ``h_0`` that joins the sum, the map of the sum, and that of ``h_0`` alone, in float64."""
-    alpha, beta = conv.alpha, conv.beta
-    eye = torch.eye(conv.channels, dtype=torch.float64, device=conv.weight.device)
-    weight = conv.weight.double()
-    if conv.weight_maps == "shared":
+    alpha, beta = view.alpha, view.beta
+    weight = view.weight.double()
+    eye = torch.eye(weight.shape[1], dtype=torch.float64, device=weight.device)
+    if view.weight_maps == "shared":
         return alpha, (1 - beta) * eye + beta * weight, None
     upper, lower = weight.chunk(2)
     # As in `AdaGPRConv`: the graph's half of the authors' form carries no 1 - alpha, which the hops have here.
-    scale, scale_0 = (1.0, alpha) if conv.weight_maps == "separate-scaled" else (1 / (1 - alpha), 1.0)
+    scale, scale_0 = (1.0, alpha) if view.weight_maps == "separate-scaled" else (1 / (1 - alpha), 1.0)
     own = (1 - beta) * alpha * eye + beta * scale_0 * lower
     return 0.0, (1 - beta) * eye + beta * scale * upper, own if own.any() else None
 
@@ -193,18 +193,18 @@ def _kept(weight: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.empty(weight.shape, dtype=dtype).copy_(weight.detach())
 
 
-def cost_as_trained(model: AdaGPR) -> Cost:
+def cost_as_trained(model: Model) -> Cost:
     """The cost of the network as it was built: every hop of every layer, whatever its coefficient.
 
     `adagpr` itself leaves out hops at the end of a layer whose coefficient is 0 where the projection can give zeros.
     """
-    convs = model.layers()
-    width = model.lin_in.weight.shape[0]
-    per_node = model.lin_in.weight.numel() + model.lin_out.weight.numel()
-    for conv in convs:
-        sums = conv.num_coeffs + (conv.weight_maps == "shared")
-        per_node += sums * width + conv.weight.numel()
-    products = sum(conv.num_coeffs - 1 for conv in convs)
+    lin_in, lin_out = model.outer_maps()
+    width = lin_in.weight.shape[0]
+    per_node, products = lin_in.weight.numel() + lin_out.weight.numel(), 0
+    for view in model.layer_views():
+        num_coeffs = len(view.coefficients[EDGES])
+        per_node += (num_coeffs + (view.weight_maps == "shared")) * width + view.weight.numel()
+        products += num_coeffs - 1
     return Cost(products, per_node, products * width, sum(item.numel() for item in model.parameters()))
 
 

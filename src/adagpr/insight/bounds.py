@@ -24,7 +24,7 @@ from adagpr.insight.theorem import (
     total_of,
     transductive_of,
 )
-from adagpr.nn import AdaGPR
+from adagpr.nn import EDGES, Model
 from adagpr.ops import MAX_EXACT, NUM_PROBES, NUM_STEPS, Estimate, Spectrum, features, normalise, operator, spectrum
 from adagpr.seeding import stream
 from adagpr.training import Run, load_run
@@ -113,8 +113,9 @@ def bounds(
         raise InputError(f"bounds: delta must be between 0 and 1, got {delta:g}.")
     run = run if isinstance(run, Run) else load_run(run)
     model = run.model
-    if not isinstance(model, AdaGPR) or not model.supports_fused_stack or model.layers()[0].weight_maps != "shared":
-        what = "one with several weight maps a layer or PairNorm" if isinstance(model, AdaGPR) else f"'{model.name}'"
+    if not model.capabilities.theory:
+        is_kin = model.capabilities.hop_weights
+        what = "one with several weight maps a layer or PairNorm" if is_kin else f"'{model.name}'"
         raise InputError(f"bounds: the theory is about AdaGPR and GCNII with one weight map a layer, not {what}.")
     graph = graph_of(run, graph, None, data_root)
     found = spectrum(
@@ -126,7 +127,7 @@ def bounds(
     )
     sizes = _sizes(run, model, graph)
     max_degree = int(graph.num_neighbours.max())
-    coeffs = [tuple(row.detach().double().tolist()) for row in model.layer_coeffs()]
+    coeffs = [tuple(view.coefficients[EDGES].double().tolist()) for view in model.layer_views()]
     layers = layer_bounds(coeffs, sizes, found, max_degree)
     depth = len(coeffs)
     rivals = {"run": coeffs, "gcnii": [(0.0, 1.0)] * depth, "residual": [(1.0,)] * depth}
@@ -148,18 +149,18 @@ def bounds(
     )
 
 
-def _sizes(run: Run, model: AdaGPR, graph: Graph) -> Sizes:
+def _sizes(run: Run, model: Model, graph: Graph) -> Sizes:
     norms = []
-    for conv in model.layers():
-        weight = conv.weight.detach().cpu().double()
-        mapped = (1 - conv.beta) * torch.eye(conv.channels, dtype=torch.float64) + conv.beta * weight
+    for view in model.layer_views():
+        weight = view.weight.cpu().double()
+        mapped = (1 - view.beta) * torch.eye(len(weight), dtype=torch.float64) + view.beta * weight
         norms.append(float(mapped.abs().sum(0).max()))
     values = graph.x.data if isinstance(graph.x, sp.csr_array) else graph.x.numpy()
     return Sizes(
-        alphas=tuple(conv.alpha for conv in model.layers()),
+        alphas=tuple(view.alpha for view in model.layer_views()),
         weight_norms=tuple(norms),
         # A row of the stored weight is a column of the paper's, which stands on the other side of the features.
-        input_norm=float(model.lin_in.weight.detach().double().abs().sum(1).max()),
+        input_norm=float(model.outer_maps()[0].weight.detach().double().abs().sum(1).max()),
         features_norm=float(np.linalg.norm(values.astype(np.float64).ravel())),
         largest_activation=_largest_activation(run, model, graph),
         num_nodes=graph.num_nodes,
@@ -168,24 +169,21 @@ def _sizes(run: Run, model: AdaGPR, graph: Graph) -> Sizes:
     )
 
 
-def _largest_activation(run: Run, model: AdaGPR, graph: Graph) -> float:
+def _largest_activation(run: Run, model: Model, graph: Graph) -> float:
     """The largest value of any hidden matrix, with the operator that the run was trained on and dropout off."""
     training = run.record["config"]["training"]
-    device = model.lin_in.weight.device
+    lin_in, _ = model.outer_maps()
+    device = lin_in.weight.device
     op = operator(graph, training["direction"], training["self_loops"]).to(device)
     with torch.inference_mode():
-        h = h_0 = model.lin_in(features(graph.x).to(device)).relu()
-        largest = float(h_0.max())
-        for conv, coeffs in zip(model.layers(), model.layer_coeffs(), strict=True):
-            h = conv(h, h_0, op, coeffs=coeffs).relu()
-            largest = max(largest, float(h.max()))
-    return largest
+        h_0 = lin_in(features(graph.x).to(device)).relu()
+        return max(float(h.max()) for h in model.hidden_matrices(h_0, op))
 
 
-def _assumptions(run: Run, model: AdaGPR, graph: Graph, sizes: Sizes, coeffs: list[tuple[float, ...]]) -> list[str]:
+def _assumptions(run: Run, model: Model, graph: Graph, sizes: Sizes, coeffs: list[tuple[float, ...]]) -> list[str]:
     """What the theory assumes and this run breaks, one sentence each."""
     left_out = graph.num_nodes - sizes.num_train - sizes.num_test
-    learned = any(conv.scores is not None for conv in model.layers())
+    learned = any(view.learned for view in model.layer_views())
     broken = [
         "Output map: the theory ends with the last layer; this network has a linear map behind it, which is not in the "
         "number.",

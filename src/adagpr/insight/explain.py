@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +33,14 @@ from torch import Tensor
 from adagpr.errors import InputError
 from adagpr.files import make_folder, write_atomically
 from adagpr.graph import Graph, Split
-from adagpr.insight.node import NodeExplanation, distances, explain_node, maps, total_hops
+from adagpr.insight.node import NodeExplanation, distances, explain_node, total_hops
 from adagpr.insight.source import data_of
-from adagpr.nn import AdaGPR
+from adagpr.nn import Model
 from adagpr.ops import Direction, Features, Operator, features, operator
 from adagpr.seeding import stream
 from adagpr.training import Run, load_run
 
-__all__ = ["Ablation", "Explanation", "Group", "LayerPart", "Reach", "Smoothing", "explain", "with_coefficients"]
+__all__ = ["Ablation", "Explanation", "Group", "LayerPart", "Reach", "Smoothing", "explain"]
 
 _LAMBDAS = tuple(np.linspace(-1, 1, 41).round(3).tolist())
 _MOST_SAMPLED = 200
@@ -200,17 +200,18 @@ def explain(
     """
     run = run if isinstance(run, Run) else load_run(run)
     config = run.record["config"]
-    if not isinstance(run.model, AdaGPR):
+    coeffs = run.model.coefficients()
+    if coeffs is None or not run.model.capabilities.hop_weights:
         raise InputError(f"The model '{config['model']['name']}' has no layers with coefficients to explain.")
     graph, split = data_of(run, graph, split, dataset, data_root)
     direction, self_loops = config["training"]["direction"], config["training"]["self_loops"]
     model = deepcopy(run.model).cpu().eval()
     op = operator(graph, direction, self_loops)
     x = features(graph.x)
-    coeffs = model.coefficients()
-    alphas = [conv.alpha for conv in model.layers()]
+    coeffs = coeffs.cpu()
+    alphas = [view.alpha for view in model.layer_views()]
     logits = _logits(model, x, op)
-    changed = {name: _logits(with_coefficients(model, mu), x, op) for name, mu in _changes(coeffs).items()}
+    changed = {name: _logits(model.with_coefficients(mu), x, op) for name, mu in _changes(coeffs).items()}
     right, right_without = (_right(item, graph, split) for item in (logits, changed["without the graph"]))
     remarks = _remarks(model, graph, direction)
     explained = None
@@ -234,7 +235,7 @@ def explain(
     )
 
 
-def _remarks(model: AdaGPR, graph: Graph, direction: Direction) -> list[str]:
+def _remarks(model: Model, graph: Graph, direction: Direction) -> list[str]:
     remarks = []
     if model.pair_norm is not None:
         remarks.append(
@@ -249,15 +250,6 @@ def _remarks(model: AdaGPR, graph: Graph, direction: Direction) -> list[str]:
     return remarks
 
 
-def with_coefficients(model: AdaGPR, coeffs: Tensor) -> AdaGPR:
-    """A copy of the model that has these coefficients, ``[layers, hops]``, and goes through the same computation."""
-    twin = deepcopy(model)
-    for conv, mu in zip(twin.layers(), coeffs, strict=True):
-        conv.scores = None
-        conv.register_buffer("given", mu.clone(), persistent=False)
-    return twin
-
-
 def _changes(coeffs: Tensor) -> dict[str, Tensor]:
     """The coefficients of each ablation by its name."""
     first = torch.zeros_like(coeffs)
@@ -269,7 +261,7 @@ def _changes(coeffs: Tensor) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _logits(model: AdaGPR, x: Features, op: Operator) -> Tensor:
+def _logits(model: Model, x: Features, op: Operator) -> Tensor:
     logits: Tensor = model(x, op)
     return logits
 
@@ -297,12 +289,12 @@ def _layer(number: int, mu: np.ndarray, alpha: float) -> LayerPart:
     return LayerPart(number, tuple(mu.tolist()), mean_hop, max_hop, max_hop > 0 and alpha < 1, response)
 
 
-def _network_response(model: AdaGPR, coeffs: Tensor) -> tuple[float, ...]:
+def _network_response(model: Model, coeffs: Tensor) -> tuple[float, ...]:
     result = np.ones(len(_LAMBDAS))
-    for conv, mu in zip(deepcopy(model).double().layers(), coeffs.double().numpy(), strict=True):
-        eye = torch.eye(conv.channels, dtype=torch.float64)
-        conv.weight.data = eye.repeat(len(conv.weight) // conv.channels, 1)
-        own, residual = (float(item[0, 0]) for item in maps(conv))
+    for view, mu in zip(model.layer_views(), coeffs.double().numpy(), strict=True):
+        height, width = view.weight.shape
+        identity = torch.eye(width, dtype=torch.float64).repeat(height // width, 1)
+        own, residual = (float(item[0, 0]) for item in replace(view, weight=identity).maps())
         result = own * np.polynomial.polynomial.polyval(_LAMBDAS, mu) * result + residual
     return tuple(result.tolist())
 
@@ -324,14 +316,11 @@ def _scipy(matrix: Tensor) -> sp.csr_array:
 
 
 @torch.no_grad()
-def _smoothing(model: AdaGPR, x: Features, op: Operator, symmetric: Operator) -> list[Smoothing]:
+def _smoothing(model: Model, x: Features, op: Operator, symmetric: Operator) -> list[Smoothing]:
     """How alike nodes are, layer by layer, as in the model's own forward pass."""
-    h_0 = model.lin_in(x).relu()
-    found, h = [_alike(0, h_0, symmetric)], h_0
-    for number, (conv, mu) in enumerate(zip(model.layers(), model.layer_coeffs(), strict=True), 1):
-        h = model.activate(conv(h, h_0, op, coeffs=mu), model.pair_norm)
-        found.append(_alike(number, h, symmetric))
-    return found
+    lin_in, _ = model.outer_maps()
+    hidden = model.hidden_matrices(lin_in(x).relu(), op)
+    return [_alike(number, h, symmetric) for number, h in enumerate(hidden)]
 
 
 def _alike(layer: int, h: Tensor, symmetric: Operator) -> Smoothing:

@@ -25,7 +25,6 @@ each number of hops taken so far; from `MOST_HOPS` on they share one, so that me
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -36,10 +35,10 @@ from torch import Tensor
 
 from adagpr.errors import InputError
 from adagpr.graph import Graph
-from adagpr.nn import AdaGPR, AdaGPRConv
-from adagpr.ops import Direction, Operator, csr_tensor, features, linear, normalise, operator
+from adagpr.nn import Model
+from adagpr.ops import Direction, features, linear, normalise, operator
 
-__all__ = ["MOST_HOPS", "LayerFlow", "NodeExplanation", "Source", "distances", "explain_node", "maps", "total_hops"]
+__all__ = ["MOST_HOPS", "LayerFlow", "NodeExplanation", "Source", "distances", "explain_node", "total_hops"]
 
 MOST_HOPS = 16
 
@@ -114,7 +113,7 @@ class NodeExplanation:
 
 
 def explain_node(
-    model: AdaGPR,
+    model: Model,
     graph: Graph,
     node: object,
     direction: Direction = "directed",
@@ -207,19 +206,20 @@ class _Network:
 
     @classmethod
     @torch.no_grad()
-    def frozen(cls, model: AdaGPR, graph: Graph, direction: Direction, self_loops: bool) -> _Network:
-        coeffs = model.coefficients().cpu().double()
-        twin = deepcopy(model).cpu().double().eval()
+    def frozen(cls, model: Model, graph: Graph, direction: Direction, self_loops: bool) -> _Network:
+        coeffs = model.coefficients()
+        if coeffs is None:
+            raise InputError(f"The model '{model.name}' has no layers with coefficients to explain.")
+        coeffs = coeffs.cpu().double()
+        exact = model.with_coefficients(coeffs).cpu().double().eval()
         op = operator(graph, direction, self_loops, torch.float64)
-        lin_in, lin_out = twin.lin_in, twin.lin_out
+        lin_in, lin_out = exact.outer_maps()
         mapped = linear(features(graph.x, torch.float64), lin_in.weight, torch.zeros_like(lin_in.bias))
-        hidden = [(mapped + lin_in.bias).relu()]
-        for conv, mu in zip(twin.layers(), coeffs, strict=True):
-            hidden.append(conv(hidden[-1], hidden[0], op, coeffs=mu).relu())
+        hidden = list(exact.hidden_matrices((mapped + lin_in.bias).relu(), op))
         return cls(
             coeffs=coeffs.numpy(),
-            alphas=[conv.alpha for conv in twin.layers()],
-            maps=[(own.numpy(), residual.numpy()) for own, residual in map(maps, twin.layers())],
+            alphas=[view.alpha for view in exact.layer_views()],
+            maps=[(own.numpy(), residual.numpy()) for own, residual in (view.maps() for view in exact.layer_views())],
             from_features=(mapped * (hidden[0] > 0)).numpy(),
             hidden=[h.numpy() for h in hidden],
             weight_out=lin_out.weight.numpy(),
@@ -265,15 +265,6 @@ def _backwards(
         parts[taken] += (above * from_features).sum(1)
         bias_in += float((above * from_bias).sum())
     return flows, parts, bias_in
-
-
-def maps(conv: AdaGPRConv) -> tuple[Tensor, Tensor]:
-    """The matrices ``P`` and ``Q`` of a layer, found by showing it the identity without any graph."""
-    eye = torch.eye(conv.channels, dtype=conv.weight.dtype)
-    alone = csr_tensor(sp.eye_array(conv.channels, format="csr"), conv.weight.dtype)
-    no_graph, hop_0 = Operator(alone, alone, "directed", True), eye.new_ones(1)
-    with torch.no_grad():
-        return conv(eye, eye * 0, no_graph, coeffs=hop_0), conv(eye * 0, eye, no_graph, coeffs=hop_0)
 
 
 def total_hops(coeffs: np.ndarray, alphas: Sequence[float]) -> int:

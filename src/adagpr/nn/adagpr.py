@@ -12,8 +12,10 @@ Coefficients fixed at hop 1 give GCNII, at hop 0 a residual network without a gr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections import deque
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from typing import Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +24,7 @@ from adagpr.arguments import Count, Finite, Fraction, Positive, Rate, checked
 from adagpr.errors import InputError
 from adagpr.nn.adagpr_conv import AdaGPRConv, ProjectionName
 from adagpr.nn.linear import Linear
-from adagpr.nn.model import Model
+from adagpr.nn.model import EDGES, Capabilities, LayerView, Model
 from adagpr.ops import (
     DroppableOperator,
     Features,
@@ -58,10 +60,6 @@ class AdaGPR(Model):
         drop_edge: Probability of leaving out an edge while training (DropEdge).
         pair_norm: Scale of PairNorm after every layer; none for no PairNorm.
 
-    Attributes:
-        recompute: Whether training keeps half as many matrices and recomputes the rest (see `supports_fused_stack`).
-        saved_dtype: In which precision training keeps them, by default their own; likewise.
-
     Example:
         >>> model = AdaGPR(in_channels=8, hidden_channels=16, out_channels=3, num_layers=2, num_coeffs=3)
         >>> model.coefficients().shape
@@ -91,8 +89,6 @@ class AdaGPR(Model):
     ) -> None:
         super().__init__(dropout, drop_edge)
         self.pair_norm = pair_norm
-        self.recompute = False
-        self.saved_dtype: torch.dtype | None = None
         hops = _per_layer("num_coeffs", num_coeffs, num_layers)
         shares = _per_layer("alpha", alpha, num_layers)
         self.projection = projection
@@ -114,27 +110,33 @@ class AdaGPR(Model):
 
     def _hidden(self, x: Features, structure: Operator | DroppableOperator) -> Tensor:
         """The input of the last map."""
-        operator = self.operator(structure)
+        operator = self.current_operator(structure)
         h_0 = self.first(x)
-        return self.trunk(h_0, operator) if self.supports_fused_stack else self._by_layers(h_0, operator)
+        if self.capabilities.fused_stack:
+            return self.trunk(h_0, operator)
+        return deque(self.hidden_matrices(h_0, operator), maxlen=1).pop()
 
-    def first(self, x: Features, replicas: Sequence[AdaGPR] = ()) -> Tensor:
-        """The first hidden matrix; where there are ``replicas``, models like this one, that of each above the next."""
-        models = replicas or (self,)
+    def first(self, x: Features, models: Sequence[AdaGPR] = ()) -> Tensor:
+        """The first hidden matrix; where there are ``models`` like this one, that of each above the next."""
+        models = models or (self,)
         weights, biases = [model.lin_in.weight for model in models], [model.lin_in.bias for model in models]
         rate = self.dropout if self.training else 0.0
         return first_maps(x, rate, [model.generator for model in models], weights, biases)
 
     @property
-    def supports_fused_stack(self) -> bool:
-        """Whether the layers are those of `residual_stack`, with nothing in between."""
-        return self.pair_norm is None
+    def capabilities(self) -> Capabilities:
+        """PairNorm stands between the layers, so nothing that fuses them is left; ranks and batches share all edges."""
+        fused, shared = self.pair_norm is None, self.layers()[0].weight_maps == "shared"
+        fixed_edges = fused and self.drop_edge == 0
+        return Capabilities(
+            hop_weights=True, fused_stack=fused, batched=fixed_edges, partitioned=fixed_edges, theory=fused and shared
+        )
 
     def trunk(
         self,
         h_0: Tensor,
         operator: Operator,
-        replicas: Sequence[AdaGPR] = (),
+        models: Sequence[AdaGPR] = (),
         convs: list[AdaGPRConv] | None = None,
         coeffs: Tensor | None = None,
     ) -> Tensor:
@@ -143,11 +145,11 @@ class AdaGPR(Model):
         Args:
             h_0: The first hidden matrix.
             operator: The graph's operator.
-            replicas: Models like this one, of which each has a block of rows; this one alone where there are none.
+            models: Models like this one, of which each has a block of rows; this one alone where there are none.
             convs: Their layers depth by depth, where they are at hand.
             coeffs: The coefficients of these layers, likewise.
         """
-        models = replicas or (self,)
+        models = models or (self,)
         depth, convs = self.layers(), side_by_side(models) if convs is None else convs
         coeffs = padded_coeffs(convs, self.projection) if coeffs is None else coeffs
         layers = Layers(
@@ -164,11 +166,38 @@ class AdaGPR(Model):
         weights = [conv.weight for conv in convs]
         return residual_stack(h_0, coeffs.view(len(depth), len(models), -1), layers, weights)
 
-    def _by_layers(self, h_0: Tensor, operator: Operator) -> Tensor:
+    def activation_bytes(self, num_nodes: int) -> int:
+        """Two matrices per layer and eight others, in the precision in which they are kept."""
+        width = self.lin_in.weight.shape[0]
+        return (2 * len(self.convs) + 8) * num_nodes * width * (self.saved_dtype or torch.float32).itemsize
+
+    def hidden_matrices(self, h_0: Tensor, operator: Operator) -> Iterator[Tensor]:
+        """The first hidden matrix, then what each layer makes of the one before, PairNorm included."""
+        yield h_0
         h = self.drop(h_0)
         for conv, coeffs in zip(self.layers(), self.layer_coeffs(), strict=True):
             h = self.activate(conv(h, h_0, operator, coeffs=coeffs), self.pair_norm)
-        return h
+            yield h
+
+    def layer_views(self) -> tuple[LayerView, ...]:
+        """What each layer computes, first to last."""
+        coeffs = [{EDGES: item.detach()} for item in self.layer_coeffs()]
+        return tuple(
+            LayerView(i + 1, coeffs[i], conv.alpha, conv.beta, conv.weight.detach(), conv.weight_maps, conv.is_learned)
+            for i, conv in enumerate(self.layers())
+        )
+
+    def outer_maps(self) -> tuple[Linear, Linear]:
+        """The maps before and after the layers."""
+        return self.lin_in, self.lin_out
+
+    def with_coefficients(self, coeffs: Tensor) -> Self:
+        """A copy that has these coefficients and goes through the same computation."""
+        copy = deepcopy(self)
+        for conv, mu in zip(copy.layers(), coeffs, strict=True):
+            conv.scores = None
+            conv.register_buffer("given", mu.clone(), persistent=False)
+        return copy
 
     def layer_coeffs(self) -> list[Tensor]:
         """The coefficients of all layers, through one projection where all layers have as many."""

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from adagpr.arguments import Count, Finite, Fraction, Positive, checked
 from adagpr.errors import InputError
+from adagpr.nn.model import weight_map
 from adagpr.ops import Operator, WeightMaps, edge_operator, gpr_propagate, map_shapes, projection
 
 __all__ = ["AdaGPRConv", "ProjectionName"]
@@ -107,6 +108,11 @@ class AdaGPRConv(nn.Module):
             bound = 1 / math.sqrt(self.num_coeffs)
             nn.init.uniform_(self.scores, -bound, bound, generator=generator)
 
+    @property
+    def is_learned(self) -> bool:
+        """Whether the coefficients are learned."""
+        return self.scores is not None
+
     def coeffs(self) -> Tensor:
         """The coefficients, differentiable with respect to the scores."""
         if self.scores is None:
@@ -135,7 +141,7 @@ class AdaGPRConv(nn.Module):
         mu = (self.coeffs() if coeffs is None else coeffs) * (1 - self.alpha)
         skip_tail = projection(self.projection).is_sparse
         shapes = map_shapes(self.weight_maps, self.alpha, self.beta)
-        maps = [self._map(weight, *shape) for weight, shape in zip(self.weight.chunk(len(shapes)), shapes, strict=True)]
+        maps = [weight_map(part, *shape) for part, shape in zip(self.weight.chunk(len(shapes)), shapes, strict=True)]
         if len(maps) == 1:
             return gpr_propagate(x, mu, operator, skip_tail, plus=x_0 * self.alpha) @ maps[0]
         return torch.addmm(x_0 @ maps[1], gpr_propagate(x, mu, operator, skip_tail), maps[0])
@@ -157,11 +163,6 @@ class AdaGPRConv(nn.Module):
         )
         self._cache = operator if self.cached else None
         return operator
-
-    def _map(self, weight: Tensor, identity: float, factor: float) -> Tensor:
-        """``identity * I + factor * weight``: the identity goes into the small weight, not onto the large result."""
-        eye = torch.eye(self.channels, dtype=weight.dtype, device=weight.device)
-        return torch.add(eye * identity, weight, alpha=factor)
 
     def extra_repr(self) -> str:
         """Arguments, for printing."""

@@ -87,7 +87,7 @@ class APPNP(MLP):
         self, x: Features, structure: Operator | DroppableOperator
     ) -> Tensor:
         """Logits of all nodes; ``structure`` is what `prepare` made."""
-        operator = self.operator(structure)
+        operator = self.current_operator(structure)
         # With alpha = 1 every hop but the first has weight 0.
         return gpr_propagate(super().forward(x), pagerank_coeffs(self.alpha, self.num_hops), operator, skip_tail=True)
 

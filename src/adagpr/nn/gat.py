@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from torch import Tensor, nn
 from adagpr.arguments import Count, Rate, checked
 from adagpr.errors import InputError
 from adagpr.graph import Graph
-from adagpr.nn.model import Model
+from adagpr.nn.model import EDGES, Model
 from adagpr.ops import Features, Operator, dropout, linear
 
 __all__ = ["GAT", "attention_edges"]
@@ -105,9 +106,9 @@ class GAT(Model):
                 bound = math.sqrt(6 / (parameter.shape[-2] + parameter.shape[-1]))
                 nn.init.uniform_(parameter, -bound, bound, generator=generator)
 
-    def prepare(self, graph: Graph, operator: Operator) -> Tensor:
-        """The edges of ``operator``, with a self loop at every node, as an ``edge_index``."""
-        return attention_edges(operator)
+    def prepare(self, graph: Graph, operators: Mapping[str, Operator]) -> Tensor:
+        """The edges of the operator, with a self loop at every node, as an ``edge_index``."""
+        return attention_edges(operators[EDGES])
 
     def forward(self, x: Features, structure: Tensor) -> Tensor:
         """Logits of all nodes; ``structure`` is what `prepare` made."""

@@ -108,7 +108,7 @@ class GCN(Model):
 
     def forward(self, x: Features, structure: Operator | DroppableOperator) -> Tensor:
         """Logits of all nodes; ``structure`` is what `prepare` made."""
-        operator = self.operator(structure)
+        operator = self.current_operator(structure)
         first, *rest = self.convs
         h: Tensor = first(self.drop_features(x), operator)
         for conv in rest:

@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 import zipfile
 import zlib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,7 +38,7 @@ from adagpr.arguments import Count, Rate, checked
 from adagpr.files import cache_folder, make_folder, write_atomically
 from adagpr.graph import Graph
 from adagpr.nn.gcn import propagate
-from adagpr.nn.model import Model
+from adagpr.nn.model import EDGES, Model
 from adagpr.ops import NUM_RELATIONS, Features, Neighbourhoods, Operator, linear, neighbourhoods, relation_operators
 
 __all__ = ["GeomGCN", "GeomGCNConv", "cached_neighbourhoods"]
@@ -100,16 +101,16 @@ class GeomGCN(Model):
         self.conv_in = GeomGCNConv(in_channels, hidden_channels)
         self.conv_out = GeomGCNConv(NUM_RELATIONS * hidden_channels, out_channels)
 
-    def prepare(self, graph: Graph, operator: Operator) -> list[Operator]:
+    def prepare(self, graph: Graph, operators: Mapping[str, Operator]) -> list[Operator]:
         """The operators of the nine relations, from the user's cache where this graph has been seen before.
 
-        Edges are read both ways whatever the direction of ``operator``, as in the authors' files.
+        Edges are read both ways whatever the direction of the operator, as in the authors' files.
 
         Raises:
             InputError: The graph has no edges.
         """
         pairs = cached_neighbourhoods(graph)
-        matrix = operator.matrix
+        matrix = operators[EDGES].matrix
         return [item.to(matrix.device) for item in relation_operators(pairs, graph.num_nodes, matrix.dtype)]
 
     def forward(self, x: Features, structure: list[Operator]) -> Tensor:

@@ -122,7 +122,7 @@ class GPRGNN(MLP):
         if self.training:
             h = dropout(h, self.propagation_dropout, self.generator)
         # Free coefficients: one that is zero must still get its gradient, so no hop is skipped.
-        return gpr_propagate(h, self.coeffs, self.operator(structure), skip_tail=False)
+        return gpr_propagate(h, self.coeffs, self.current_operator(structure), skip_tail=False)
 
     def coefficients(self) -> Tensor:
         """The weight of each hop, ``[1, num_hops + 1]``."""

@@ -17,6 +17,8 @@ layer has one mask; weights start Glorot uniform as there, and the bias, torch_g
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -25,7 +27,7 @@ from torch import Tensor, nn
 from adagpr.arguments import Count, Rate, checked
 from adagpr.graph import Graph
 from adagpr.nn.gcn import graph_convolution
-from adagpr.nn.model import Model
+from adagpr.nn.model import EDGES, Model
 from adagpr.ops import Features, Operator, csr_tensor, linear
 
 __all__ = ["GraphSAGE", "SAGEConv", "mean_operator"]
@@ -85,7 +87,7 @@ class GraphSAGE(Model):
         >>> import adagpr
         >>> graph, _ = adagpr.load("digits")
         >>> model = GraphSAGE(64, 16, 10)
-        >>> model(graph.x, model.prepare(graph, adagpr.operator(graph))).shape
+        >>> model(graph.x, model.structure(graph)).shape
         torch.Size([1797, 10])
     """
 
@@ -106,9 +108,9 @@ class GraphSAGE(Model):
         widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
         self.convs = nn.ModuleList(SAGEConv(widths[i], widths[i + 1]) for i in range(num_layers))
 
-    def prepare(self, graph: Graph, operator: Operator) -> Operator:
-        """The mean over neighbours, read in the direction of ``operator``."""
-        return mean_operator(graph, operator)
+    def prepare(self, graph: Graph, operators: Mapping[str, Operator]) -> Operator:
+        """The mean over neighbours, read in the direction of the operator."""
+        return mean_operator(graph, operators[EDGES])
 
     def forward(self, x: Features, structure: Operator) -> Tensor:
         """Logits of all nodes; ``structure`` is what `prepare` made."""

@@ -111,7 +111,7 @@ class IncepGCN(Model):
 
     def forward(self, x: Features, structure: Operator | DroppableOperator) -> Tensor:
         """Logits of all nodes; ``structure`` is what `prepare` made."""
-        operator = self.operator(structure)
+        operator = self.current_operator(structure)
         h_0 = self.activate(self.conv_in(x, operator))
         first, *rest = self.conv_out.weight.split(self.hidden_channels, 1)
         total = h_0 @ first.t()

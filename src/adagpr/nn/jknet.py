@@ -83,7 +83,7 @@ class JKNet(Model):
 
     def forward(self, x: Features, structure: Operator | DroppableOperator) -> Tensor:
         """Logits of all nodes; ``structure`` is what `prepare` made."""
-        operator = self.operator(structure)
+        operator = self.current_operator(structure)
         first, *rest = self.convs
         outputs = [self.activate(first(x, operator), self.pair_norm)]
         for conv in rest:

@@ -13,6 +13,8 @@ after each step. Only the upper end can matter, near hubs; nothing is clipped he
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -20,7 +22,7 @@ from torch import Tensor, nn
 from adagpr.arguments import Count, Fraction, checked
 from adagpr.graph import Graph
 from adagpr.nn.appnp import pagerank_coeffs
-from adagpr.nn.model import Model
+from adagpr.nn.model import EDGES, Model
 from adagpr.ops import Features, Operator, gpr_propagate
 
 __all__ = ["LabelPropagation", "propagate_labels"]
@@ -56,10 +58,9 @@ class LabelPropagation(Model):
     Example:
         >>> import torch
         >>> from adagpr.graph import from_scipy
-        >>> from adagpr.ops import operator
         >>> path = from_scipy([[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0]], torch.eye(4), [0, -1, -1, 1])
         >>> model = LabelPropagation(in_channels=4, out_channels=2)
-        >>> model(path.x, model.prepare(path, operator(path))).argmax(1).tolist()
+        >>> model(path.x, model.structure(path)).argmax(1).tolist()
         [0, 0, 1, 1]
     """
 
@@ -74,8 +75,9 @@ class LabelPropagation(Model):
         self.num_hops = num_hops
         self.alpha = alpha
 
-    def prepare(self, graph: Graph, operator: Operator) -> Tensor:
+    def prepare(self, graph: Graph, operators: Mapping[str, Operator]) -> Tensor:
         """The logits themselves: nothing is left to learn, so everything is computed here, once."""
+        operator = operators[EDGES]
         known = graph.y >= 0
         y_0 = F.one_hot(graph.y.clamp(min=0), self.out_channels) * known[:, None]
         return propagate_labels(y_0.to(operator.matrix), operator, self.num_hops, self.alpha)

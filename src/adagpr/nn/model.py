@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -10,9 +12,80 @@ from torch import Tensor, nn
 
 from adagpr import seeding
 from adagpr.graph import Graph
-from adagpr.ops import DroppableOperator, Features, Operator, drop_features, dropout, pair_norm, relu_dropout_
+from adagpr.nn.linear import Linear
+from adagpr.ops import (
+    Direction,
+    DroppableOperator,
+    Features,
+    Operator,
+    WeightMaps,
+    drop_features,
+    dropout,
+    map_shapes,
+    operator,
+    pair_norm,
+    relu_dropout_,
+)
 
-__all__ = ["Model", "first_and_rest"]
+__all__ = ["EDGES", "Capabilities", "LayerView", "Model", "first_and_rest", "weight_map"]
+
+# The name of the only operator of a graph with one kind of edges.
+EDGES = "edges"
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What can be done with a model beyond training it alone on a graph in memory.
+
+    Attributes:
+        hop_weights: Its layers have a coefficient per hop, to be read, explained and exported: `Model.layer_views`,
+            `Model.outer_maps`, `Model.hidden_matrices` and `Model.with_coefficients` exist.
+        fused_stack: Its layers are one operation, `Model.trunk`, which can recompute or round what training keeps.
+        batched: Several trainings can share their steps, see `adagpr.nn.BatchedModels`.
+        partitioned: It can train on a partition of the graph.
+        theory: The paper's generalisation bounds are about it.
+    """
+
+    hop_weights: bool = False
+    fused_stack: bool = False
+    batched: bool = False
+    partitioned: bool = False
+    theory: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class LayerView:
+    r"""What one layer computes, to be read: :math:`H_l = \mathrm{relu}(\sum_k \mu_k \tilde A^k H_{l-1} P + H_0 Q)`.
+
+    Attributes:
+        number: The layer, counted from 1.
+        coefficients: The weight :math:`\mu_k` of each hop, by the name of the operator whose hops they are.
+        alpha: Share of the first hidden matrix.
+        beta: Share of the weight.
+        weight: The weight; two on top of one another unless ``weight_maps`` is ``"shared"``.
+        weight_maps: How :math:`P` and :math:`Q` come from the weight; see `adagpr.nn.AdaGPRConv`.
+        learned: Whether the coefficients are learned.
+    """
+
+    number: int
+    coefficients: Mapping[str, Tensor]
+    alpha: float
+    beta: float
+    weight: Tensor
+    weight_maps: WeightMaps
+    learned: bool
+
+    def maps(self) -> tuple[Tensor, Tensor]:
+        """The matrices ``P``, with ``1 - alpha`` in it, and ``Q``."""
+        shapes = map_shapes(self.weight_maps, self.alpha, self.beta)
+        found = [weight_map(part, *shape) for part, shape in zip(self.weight.chunk(len(shapes)), shapes, strict=True)]
+        return found[0] * (1 - self.alpha), found[0] * self.alpha if len(found) == 1 else found[1]
+
+
+def weight_map(weight: Tensor, identity: float, factor: float) -> Tensor:
+    """``identity * I + factor * weight``: the identity goes into the small weight, not onto the large result."""
+    eye = torch.eye(len(weight), dtype=weight.dtype, device=weight.device)
+    return torch.add(eye * identity, weight, alpha=factor)
 
 
 def first_and_rest(layers: nn.ModuleList) -> dict[str, list[nn.Parameter]]:
@@ -34,6 +107,9 @@ class Model(nn.Module):
         arguments: What the constructor was given, defaults included.
         dropout: Probability of dropping an element wherever the model drops.
         drop_edge: Probability of leaving out an edge while training, drawn anew at every step.
+        pair_norm: Scale of PairNorm between layers, where there is one.
+        recompute: With ``fused_stack``: whether training keeps half as many matrices and recomputes the others.
+        saved_dtype: With ``fused_stack``: the precision in which training keeps them; their own unless given.
     """
 
     name: ClassVar[str]
@@ -42,6 +118,9 @@ class Model(nn.Module):
     arguments: dict[str, Any]
     dropout: float
     drop_edge: float
+    pair_norm: float | None = None
+    recompute: bool = False
+    saved_dtype: torch.dtype | None = None
 
     def __init__(self, dropout: float, drop_edge: float = 0.0) -> None:
         super().__init__()
@@ -78,14 +157,43 @@ class Model(nn.Module):
             if child is not self and reset is not None:
                 reset(generator)
 
-    def prepare(self, graph: Graph, operator: Operator) -> Any:
-        """What `forward` takes as its structure, made once a training; by default the operator, on whose device it is.
+    @property
+    def capabilities(self) -> Capabilities:
+        """What can be done with this model, as it was built."""
+        return Capabilities()
 
-        The labels of ``graph`` are those of the training nodes; all others are -1.
+    def operators(
+        self,
+        graph: Graph,
+        direction: Direction = "directed",
+        self_loops: bool = True,
+        dtype: torch.dtype = torch.float32,
+    ) -> dict[str, Operator]:
+        """The operators that the model reads the graph through, by name; arguments as for `adagpr.operator`."""
+        return {EDGES: operator(graph, direction, self_loops, dtype)}
+
+    def prepare(self, graph: Graph, operators: Mapping[str, Operator]) -> Any:
+        """What `forward` takes as its structure, made once per training, on the device of the operators.
+
+        By default that is the operator itself. The labels of ``graph`` are those of the training nodes; all others are
+        -1.
         """
-        return DroppableOperator.from_graph(graph, operator) if self.drop_edge > 0 else operator
+        edges = operators[EDGES]
+        return DroppableOperator.from_graph(graph, edges) if self.drop_edge > 0 else edges
 
-    def operator(self, structure: Operator | DroppableOperator) -> Operator:
+    def structure(
+        self,
+        graph: Graph,
+        direction: Direction = "directed",
+        self_loops: bool = True,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> Any:
+        """What `forward` takes as its structure: `prepare` with the operators of `operators` on that device."""
+        made = self.operators(graph, direction, self_loops, dtype)
+        return self.prepare(graph, {name: item.to(device) for name, item in made.items()})
+
+    def current_operator(self, structure: Operator | DroppableOperator) -> Operator:
         """The operator of this pass: while training with ``drop_edge``, a new draw."""
         if isinstance(structure, Operator):
             return structure
@@ -111,6 +219,33 @@ class Model(nn.Module):
     def coefficients(self) -> Tensor | None:
         """The weight of each hop in each layer, ``[num_layers, num_coeffs]``, where the model has such weights."""
         return None
+
+    def layer_views(self) -> tuple[LayerView, ...]:
+        """What each layer computes, first to last, detached from training; none where there are no ``hop_weights``."""
+        return ()
+
+    def outer_maps(self) -> tuple[Linear, Linear]:
+        """With ``hop_weights``: the maps before and after the layers."""
+        raise self._lacks("outer maps")
+
+    def hidden_matrices(self, h_0: Tensor, operator: Operator) -> Iterator[Tensor]:
+        """With ``hop_weights``: the first hidden matrix ``h_0``, then what each layer makes of the one before."""
+        raise self._lacks("hidden matrices")
+
+    def with_coefficients(self, coeffs: Tensor) -> Self:
+        """With ``hop_weights``: a copy with other coefficients, ``[num_layers, num_coeffs]``, fixed."""
+        raise self._lacks("coefficients")
+
+    def trunk(self, h_0: Tensor, operator: Operator) -> Tensor:
+        """With ``fused_stack``: all layers at once, from the first hidden matrix to the input of the last map."""
+        raise self._lacks("fused layers")
+
+    def activation_bytes(self, num_nodes: int) -> int:
+        """With ``fused_stack``: what training keeps for the backward pass unless it recomputes."""
+        raise self._lacks("fused layers")
+
+    def _lacks(self, what: str) -> NotImplementedError:
+        return NotImplementedError(f"{type(self).__name__} has no {what}; see its capabilities.")
 
     def logits_at(self, nodes: Tensor, x: Features, structure: Any) -> Tensor:
         """The logits of some nodes, none of them twice, for which less may be computed than for all."""

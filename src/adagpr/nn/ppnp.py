@@ -14,6 +14,7 @@ here. Biases, decay and dropout of the perceptron are as in `adagpr.nn.appnp`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -29,7 +30,7 @@ from adagpr.arguments import Count, Rate, checked
 from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.nn.mlp import MLP
-from adagpr.nn.model import first_and_rest
+from adagpr.nn.model import EDGES, first_and_rest
 from adagpr.ops import Features, Operator
 
 __all__ = ["PPNP", "Resolvent", "pagerank_solve"]
@@ -114,8 +115,9 @@ class PPNP(MLP):
         super().__init__(in_channels, hidden_channels, out_channels, num_layers, dropout)
         self.alpha = alpha
 
-    def prepare(self, graph: Graph, operator: Operator) -> Resolvent:
+    def prepare(self, graph: Graph, operators: Mapping[str, Operator]) -> Resolvent:
         """The factorisation, made once a training; refused where it could outgrow the machine."""
+        operator = operators[EDGES]
         if operator.num_nodes > MAX_NODES:
             raise InputError(
                 f"PPNP: exact PageRank takes at most {MAX_NODES:,} nodes, got {operator.num_nodes:,}. "

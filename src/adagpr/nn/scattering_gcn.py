@@ -24,7 +24,7 @@ Common to both: ``q`` = 4 for all channels, dropout only before the last map. A 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from adagpr.arguments import Count, Nonnegative, Rate, checked
 from adagpr.errors import InputError
 from adagpr.graph import Graph
-from adagpr.nn.model import Model
+from adagpr.nn.model import EDGES, Model
 from adagpr.ops import Features, Operator, csr_tensor, gpr_propagate, linear
 
 __all__ = ["ScatteringGCN", "ScatteringStructure", "lazy_walk", "scatter"]
@@ -135,8 +135,9 @@ class ScatteringGCN(Model):
         self.channels = nn.ModuleList(_Map(in_channels, width) for width in widths)
         self.lin_out = _Map(sum(widths), out_channels)
 
-    def prepare(self, graph: Graph, operator: Operator) -> ScatteringStructure:
-        """GCN's operator and the walk on the same edges: read both ways where ``operator`` reads them so."""
+    def prepare(self, graph: Graph, operators: Mapping[str, Operator]) -> ScatteringStructure:
+        """GCN's operator and the walk on the same edges: read both ways where the operator reads them so."""
+        operator = operators[EDGES]
         adj = sp.csr_array(graph.adj)
         if operator.direction == "symmetric":
             adj = sp.csr_array(adj.maximum(adj.T))

@@ -12,6 +12,7 @@ flag ``dropout`` that it passes on and never applies (``citation.py``); here dro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from adagpr.arguments import Count, Rate, checked
 from adagpr.graph import Graph
 from adagpr.nn.linear import Linear
-from adagpr.nn.model import Model
+from adagpr.nn.model import EDGES, Model
 from adagpr.ops import Features, Operator, SparseFeatures, features, gpr_propagate
 
 __all__ = ["SGC", "Hops", "smoothed"]
@@ -51,7 +52,7 @@ class SGC(Model):
         >>> import adagpr
         >>> graph, _ = adagpr.load("digits")
         >>> model = SGC(64, 1, 10)
-        >>> model(graph.x, model.prepare(graph, adagpr.operator(graph))).shape
+        >>> model(graph.x, model.structure(graph)).shape
         torch.Size([1797, 10])
     """
 
@@ -72,8 +73,9 @@ class SGC(Model):
         self.num_hops = num_hops
         self.lin = Linear(in_channels, out_channels)
 
-    def prepare(self, graph: Graph, operator: Operator) -> Features:
+    def prepare(self, graph: Graph, operators: Mapping[str, Operator]) -> Features:
         """The propagated features, in the operator's precision and on its device."""
+        operator = operators[EDGES]
         x = features(graph.x, operator.matrix.dtype).to(operator.matrix.device)
         with torch.no_grad():
             return smoothed(x, self.num_hops, operator)

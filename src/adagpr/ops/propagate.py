@@ -22,7 +22,7 @@ from adagpr.ops import kernels
 from adagpr.ops.buffers import matrix_like
 from adagpr.ops.operator import Operator
 
-# The weights of one hop, one for each block of rows; without replicas there is one block.
+# The weights of one hop, one for each block of rows; a model alone has one block.
 Weights = list[float]
 
 

@@ -17,7 +17,6 @@ from adagpr.graph import Graph, Split
 from adagpr.insight import Bounds, Explanation, bounds, explain, folders_of_runs, settings_of
 from adagpr.insight.source import data_of
 from adagpr.metrics import Calibration, calibration
-from adagpr.nn import AdaGPR
 from adagpr.statistics import interval, share_interval
 from adagpr.training import Run, load_run
 
@@ -126,7 +125,7 @@ def read_subject(
     left_out: list[str] = []
     explanation = found = None
     try:
-        if split is None and isinstance(runs[0].model, AdaGPR):
+        if split is None and runs[0].model.capabilities.hop_weights:
             graph, split = data_of(runs[0], None, None, None, data_root)
         explanation = explain(runs[0], graph=graph if split is not None else None, split=split)
     except InputError as error:

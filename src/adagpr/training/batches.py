@@ -19,7 +19,7 @@ from torch import Tensor
 from adagpr import seeding
 from adagpr.errors import InputError
 from adagpr.metrics import accuracy
-from adagpr.nn import AdaGPR, Model
+from adagpr.nn import Model
 from adagpr.ops import features, matrix, on_disk
 from adagpr.partitioning.disk import StoredOperator
 from adagpr.partitioning.join import induced
@@ -91,16 +91,17 @@ class Batches:
 
     def logits_of_parts(self, model: Model) -> Iterator[tuple[int, Tensor]]:
         """Each part and the logits of its nodes, exact, dropout off."""
-        if not isinstance(model, AdaGPR) or not model.supports_fused_stack:
+        if not model.capabilities.fused_stack:
             raise InputError(f"Batches of parts are for AdaGPR and GCNII without pair_norm, not for '{model.name}'.")
         offsets = self.parts.manifest.offsets.tolist()
         with torch.inference_mode(), on_disk(self.operator.folder):
             model.eval()
-            h_0 = matrix(offsets[-1], model.lin_in.weight.shape[0])
+            lin_in, lin_out = model.outer_maps()
+            h_0 = matrix(offsets[-1], lin_in.weight.shape[0])
             for number in range(len(self.parts)):
-                own = model.lin_in(features(self.parts[number].features()))
+                own = lin_in(features(self.parts[number].features()))
                 h_0[offsets[number] : offsets[number + 1]] = own.relu_()
             h = model.trunk(h_0, self.operator)
             for number in range(len(self.parts)):
-                logits = model.lin_out(h[offsets[number] : offsets[number + 1]])
+                logits = lin_out(h[offsets[number] : offsets[number + 1]])
                 yield number, matrix(*logits.shape).copy_(logits)

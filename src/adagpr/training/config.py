@@ -13,7 +13,7 @@ from adagpr.arguments import Count, Nonnegative, Positive, Whole, check
 from adagpr.errors import InputError, unknown_name
 from adagpr.files import digest, read_toml
 from adagpr.graph import Graph, Split
-from adagpr.nn import AdaGPR, Model, build, model_options
+from adagpr.nn import Model, build, model_options
 from adagpr.ops import Direction
 from adagpr.system import num_cores
 
@@ -151,9 +151,7 @@ def resolve_options(sizes: Sizes, model: str, options: Mapping[str, Any]) -> tup
     _check_groups(training, list(built.parameter_groups()))
     if training.device == "cuda" and not torch.cuda.is_available():
         raise InputError("training: device is 'cuda', but torch sees no such device here.")
-    if (training.recompute or training.activations != "float32") and not (
-        isinstance(built, AdaGPR) and built.supports_fused_stack
-    ):
+    if (training.recompute or training.activations != "float32") and not built.capabilities.fused_stack:
         raise InputError(
             "training: recompute and activations are for AdaGPR and GCNII with nothing between their layers, "
             f"not for this '{model}'."

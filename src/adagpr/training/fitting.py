@@ -17,8 +17,8 @@ from adagpr.errors import InputError, memory_errors
 from adagpr.files import folder_lock, make_folder, write_toml
 from adagpr.graph import SPLIT_NAMES, Graph, Split
 from adagpr.metrics import accuracy, macro_f1, temperature
-from adagpr.nn import AdaGPR, Model, build
-from adagpr.ops import buffer_pool, cache_order, features, is_large, operator
+from adagpr.nn import Model, build
+from adagpr.ops import buffer_pool, cache_order, features, is_large
 from adagpr.system import available_memory, describe_machine, forget_peak_memory, keep_freed_memory
 from adagpr.training.checkpoint import load_tensors, save_tensors
 from adagpr.training.config import TrainingConfig, differences, read_config, resolve
@@ -144,17 +144,12 @@ class Session:
         model = build(plain["model"]["name"], {**sizes, **arguments})
         model.seed(config.seed)
         model.to(config.device)
-        if isinstance(model, AdaGPR):
-            set_memory(model, config, graph.num_nodes)
+        set_memory(model, config, graph.num_nodes)
         self.inputs = inputs_of(graph, split, config, model)
         self.state = State(model, config)
         self.together = 1
         if self._checkpoint is not None and self._checkpoint.exists():
             self.state.restore(*load_tensors(self._checkpoint))
-
-    @property
-    def _recompute(self) -> bool:
-        return isinstance(self.state.model, AdaGPR) and self.state.model.recompute
 
     @property
     def _checkpoint(self) -> Path | None:
@@ -176,7 +171,7 @@ class Session:
             "data": _describe_data(self._graph, self._split),
             "result": _result(state, self.config, self._graph, self._split, logits),
             "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
-            "machine": {**describe_machine(state.seconds), "together": self.together, "recompute": self._recompute},
+            "machine": {**describe_machine(state.seconds), "together": self.together, "recompute": model.recompute},
         }
         val = self._split.val
         found = temperature(logits[val].numpy(), self._graph.y[val].numpy())
@@ -242,10 +237,9 @@ def inputs_of(graph: Graph, split: Split, config: TrainingConfig, model: Model) 
         graph, order = graph.reordered(positions), torch.from_numpy(positions)
         places = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order)))
         train, val = places[train], places[val]
-    op = operator(graph, config.direction, config.self_loops).to(device)
     known = torch.full_like(graph.y, -1)
     known[train] = graph.y[train]
-    structure = model.prepare(replace(graph, y=known), op)
+    structure = model.structure(replace(graph, y=known), config.direction, config.self_loops, device)
     weights = None
     if config.class_weights == "balanced":
         weights = balanced_weights(torch.bincount(graph.y[train], minlength=graph.num_classes)).to(device)
@@ -253,17 +247,13 @@ def inputs_of(graph: Graph, split: Split, config: TrainingConfig, model: Model) 
     return TrainingData(x, structure, y, train.to(device), val.to(device), weights, order)
 
 
-def set_memory(model: AdaGPR, config: TrainingConfig, num_nodes: int) -> None:
+def set_memory(model: Model, config: TrainingConfig, num_nodes: int) -> None:
     """Tells a model what it keeps for the backward pass: as asked for, else by the memory that there is."""
+    if not model.capabilities.fused_stack:
+        return
     model.saved_dtype = torch.bfloat16 if config.activations == "bfloat16" else None
-    model.recompute = _must_recompute(model, num_nodes) if config.recompute is None else config.recompute
-
-
-def _must_recompute(model: AdaGPR, num_nodes: int) -> bool:
-    """Whether memory is short: all that the layers keep would take more than half of what there is."""
-    depth, width = len(model.layers()), model.lin_in.weight.shape[0]
-    kept = (2 * depth + 8) * num_nodes * width * (model.saved_dtype or torch.float32).itemsize
-    return model.supports_fused_stack and kept > available_memory() / 2
+    is_short = model.activation_bytes(num_nodes) > available_memory() / 2
+    model.recompute = is_short if config.recompute is None else config.recompute
 
 
 def _describe_data(graph: Graph, split: Split) -> dict[str, Any]:

@@ -20,7 +20,6 @@ import torch
 
 from adagpr.errors import InputError, memory_errors
 from adagpr.files import folder_lock, make_folder, read_json, write_toml
-from adagpr.nn import AdaGPR
 from adagpr.ops import buffer_pool
 from adagpr.partitioning.disk import stored_operator
 from adagpr.partitioning.exchange import share_of_rank
@@ -148,7 +147,7 @@ def _resolved(
 ) -> tuple[TrainingConfig, dict[str, Any], State]:
     manifest = parts.manifest
     config, built = resolve_options(manifest, model, options)
-    if not isinstance(built, AdaGPR) or built.pair_norm is not None or built.drop_edge > 0:
+    if not built.capabilities.partitioned:
         raise InputError("Partitions are for AdaGPR and GCNII without drop_edge and pair_norm.")
     if config.direction == "symmetric" and not manifest.is_symmetric:
         raise InputError(

@@ -13,7 +13,7 @@ import torch
 from adagpr.data import read_tables
 from adagpr.errors import InputError
 from adagpr.graph import Graph
-from adagpr.ops import features, operator
+from adagpr.ops import features
 from adagpr.training.run import Run, class_table, doubts_of, load_run
 
 __all__ = ["predict", "predict_graph"]
@@ -69,8 +69,8 @@ def predict_graph(run: Run, graph: Graph, doubts: Mapping[str, np.ndarray] | Non
         )
     model = run.model.eval()
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    op = operator(graph, training["direction"], training["self_loops"]).to(device)
+    structure = model.structure(graph, training["direction"], training["self_loops"], device)
     with torch.inference_mode():
-        logits = model(features(graph.x).to(device), model.prepare(graph, op)).cpu()
+        logits = model(features(graph.x).to(device), structure).cpu()
     reasons = {**doubts_of(graph), **(doubts or {})}
     return class_table(pa.array(graph.node_ids.tolist()), logits, data["class_names"], run.temperature, reasons)

@@ -12,7 +12,6 @@ from typing import Any
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
 from adagpr.nn import build, model_options
-from adagpr.nn.replicas import Replicas
 from adagpr.system import num_cores
 from adagpr.training.config import resolve
 from adagpr.training.fitting import CHECKPOINT_SECONDS, OnEpoch, Session, fit, session
@@ -166,7 +165,7 @@ def group_size(graph: Graph, model: str, options: dict[str, Any]) -> int:
     arguments = {**model_options(model), **{key: options[key] for key in model_options(model) if key in options}}
     built = build(model, {"in_channels": graph.num_features, "out_channels": graph.num_classes, **arguments})
     small = graph.num_nodes * arguments.get("hidden_channels", 1) <= _SMALL
-    return _MOST if small and options.get("device", "cpu") == "cpu" and Replicas.can_hold(built) else 1
+    return _MOST if small and options.get("device", "cpu") == "cpu" and built.capabilities.batched else 1
 
 
 def without_graph(model: str, options: dict[str, Any]) -> dict[str, Any]:

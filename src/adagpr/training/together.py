@@ -1,7 +1,7 @@
 """Trainings that share their steps: the same model on one graph, with other seeds or other splits.
 
 Each keeps its own parameters, optimiser, stopping rule and checkpoints, and ends with the numbers of a training alone
-(see `adagpr.nn.replicas`). One that is over leaves; the others go on.
+(see `adagpr.nn.BatchedModels`). One that is over leaves; the others go on.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from adagpr.nn import AdaGPR
-from adagpr.nn.replicas import Replicas
+from adagpr.nn import BatchedModels
 from adagpr.training.adam import step_together
 from adagpr.training.fitting import OnEpoch, Session
 from adagpr.training.loop import train_loss
@@ -52,9 +51,8 @@ def _until_one_is_over(
     sessions: Sequence[Session], on_epoch: Sequence[OnEpoch], saved: float, save_every: float
 ) -> float:
     states = [item.state for item in sessions]
-    models = [state.model for state in states if isinstance(state.model, AdaGPR)]
     x = sessions[0].inputs.x
-    replicas = Replicas(models, sessions[0].inputs.structure)
+    models = BatchedModels([state.model for state in states], sessions[0].inputs.structure)
     for item in sessions:
         item.together = max(item.together, len(sessions))
     started = time.perf_counter()
@@ -62,13 +60,13 @@ def _until_one_is_over(
     while not any(item.state.is_over(item.config) for item in sessions):
         for state in states:
             state.optimizer.zero_grad()
-        logits = replicas(x, training=True, nodes=[item.inputs.train for item in sessions])
+        logits = models(x, training=True, nodes=[item.inputs.train for item in sessions])
         losses = [train_loss(own, item.inputs) for own, item in zip(logits, sessions, strict=True)]
         torch.stack(losses).sum().backward()
         step_together([state.optimizer for state in states])
         with torch.inference_mode():
-            logits = replicas(x, training=False)
-        for item, loss, own, coeffs in zip(sessions, losses, logits, replicas.coefficients(), strict=True):
+            logits = models(x, training=False)
+        for item, loss, own, coeffs in zip(sessions, losses, logits, models.coefficients(), strict=True):
             item.state.add_epoch(loss, item.inputs.measured(own), coeffs, item.config)
         now = time.perf_counter()
         for state, seconds in zip(states, before, strict=True):

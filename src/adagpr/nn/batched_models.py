@@ -1,9 +1,9 @@
-"""Several trainings of one AdaGPR at once: other seeds or other splits, everything else the same.
+"""Several models of equal arguments that train at once: other seeds or other splits, everything else the same.
 
-On a small graph an epoch is mostly the start of many small operations. Here the hidden matrices of all replicas stand
-on top of one another, as if the graph were repeated side by side, and sparse products, dropout and activation are done
-once for all of them. Weights stay where they are, in the replicas' own models. Every number comes from the same
-operation on the same operands as in a training alone.
+On a small graph an epoch mostly starts many small operations. Here the hidden matrices of all models are stacked on top
+of one another, as if the graph were repeated side by side, and sparse products, dropout and activation are done once
+for all of them. Weights stay in their own models. Every number comes from the same operation on the same operands as in
+a training alone.
 """
 
 from __future__ import annotations
@@ -17,27 +17,22 @@ from adagpr.nn.adagpr import AdaGPR, padded_coeffs, side_by_side
 from adagpr.nn.model import Model
 from adagpr.ops import Features, Operator
 
-__all__ = ["Replicas"]
+__all__ = ["BatchedModels"]
 
 
-class Replicas:
+class BatchedModels:
     """Models of equal arguments that share a graph, computed together.
 
     Args:
-        models: The models, each with its parameters and its stream of dropout.
+        models: The models, each with its parameters and its stream of dropout; all have the capability ``batched``.
         operator: The graph's operator.
     """
 
-    def __init__(self, models: Sequence[AdaGPR], operator: Operator) -> None:
-        self.models = list(models)
+    def __init__(self, models: Sequence[Model], operator: Operator) -> None:
+        self.models = [model for model in models if isinstance(model, AdaGPR)]
         self.operator = operator.repeated(len(self.models))
         self._convs = side_by_side(self.models)
         self._coeffs: Tensor | None = None
-
-    @staticmethod
-    def can_hold(model: Model) -> bool:
-        """Whether a model can be one of several: AdaGPR or GCNII with nothing between the layers, on fixed edges."""
-        return isinstance(model, AdaGPR) and model.supports_fused_stack and model.drop_edge == 0
 
     def __call__(self, x: Features, training: bool, nodes: Sequence[Tensor] = ()) -> tuple[Tensor, ...]:
         """The logits of each model.
