@@ -17,7 +17,7 @@ from playwright.sync_api import sync_playwright
 from adagpr.cli.train_view import show_runs
 from adagpr.data import load
 from adagpr.files import write_atomically, write_text
-from adagpr.reporting import write_report
+from adagpr.reporting import report
 from adagpr.training.several import fit_all, without_graph
 
 HERE = Path(__file__).parent.parent
@@ -35,7 +35,7 @@ def main() -> None:
         show_runs(graph, splits, runs, baseline_runs, out)
     text = "\n".join(line.rstrip() for line in printed.getvalue().splitlines()) + "\n"
     write_text(HERE / "results" / "demo.txt", text)
-    page = write_report([out], out / "one.html", graph=graph, splits=splits)
+    page = report([out], out / "one.html", graph=graph, splits=splits)
     write_atomically(HERE / "docs" / "report.png", lambda path: picture(page, path))
     page.unlink()
 

@@ -18,7 +18,7 @@ from paper_rows import paper_row
 
 from adagpr import bounds, explain, fit
 from adagpr.files import read_json, write_json, write_text
-from adagpr.reporting import write_figures
+from adagpr.reporting import plot
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "results" / "reading.json"
@@ -37,7 +37,7 @@ def read_run(name: str) -> dict[str, Any]:
     folder = ROOT / "runs" / "catalogue" / first["config"]
     run = fit(graph, splits[0], seed=first["seed"], num_threads=1, out=folder, **cell.options)
     pictures = ROOT / "docs" / "reading"
-    for file in write_figures(folder, pictures / name, only=PICTURES[name]):
+    for file in plot(folder, pictures / name, only=PICTURES[name]).files:
         if file.suffix == ".svg":
             file.replace(pictures / f"{name}-{file.name}")
         else:

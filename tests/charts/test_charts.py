@@ -115,6 +115,6 @@ def test_every_chart_is_valid_svg_with_words_and_a_file_of_each_kind(chart: Char
 
 
 def test_several_charts_share_a_figure_and_its_legend() -> None:
-    drawn = figure([LINES, LINES, LINES, LINES, LINES], title="all", legend="outside right center")
+    drawn = figure([LINES, LINES, LINES, LINES, LINES], title="all", legend="right")
     assert [axes.get_title() for axes in drawn.axes[:5]] == ["a < b"] * 5
     assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["a", "b"]

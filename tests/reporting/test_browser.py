@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from adagpr import reporting
 from adagpr.files import read_json
 from adagpr.graph import Graph, Split
-from adagpr.reporting import write_report
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -63,13 +63,13 @@ def opened(chromium: Browser) -> Iterator[Any]:
 def report(hostile_run: Path, hostile: tuple[Graph, Split], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of one run."""
     out = tmp_path_factory.mktemp("page") / "report.html"
-    return write_report([hostile_run], out, graph=hostile[0], splits=[hostile[1]])
+    return reporting.report([hostile_run], out, graph=hostile[0], splits=[hostile[1]])
 
 
 @pytest.fixture(scope="module")
 def pair(two_models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of two models."""
-    return write_report(two_models, tmp_path_factory.mktemp("pages") / "report.html")
+    return reporting.report(two_models, tmp_path_factory.mktemp("pages") / "report.html")
 
 
 def test_the_chooser_changes_the_figure(opened: Any, report: Path) -> None:

@@ -16,7 +16,7 @@ import adagpr
 from adagpr.errors import InputError
 from adagpr.files import read_json
 from adagpr.graph import Graph, Split
-from adagpr.reporting import write_report
+from adagpr.reporting import report
 from adagpr.training.run import coefficient_column
 
 
@@ -52,7 +52,7 @@ def read(path: Path) -> Reader:
 
 
 def test_the_numbers_are_those_of_the_record(hostile_run: Path, hostile: tuple[Graph, Split], tmp_path: Path) -> None:
-    page = read(write_report([hostile_run], tmp_path / "r.html", graph=hostile[0], splits=[hostile[1]]))
+    page = read(report([hostile_run], tmp_path / "r.html", graph=hostile[0], splits=[hostile[1]]))
     record = read_json(hostile_run / "record.json")
     text = " ".join(page.texts)
     assert f"{100 * record['result']['test_acc']:.1f} %" in text
@@ -69,7 +69,7 @@ def test_the_numbers_are_those_of_the_record(hostile_run: Path, hostile: tuple[G
 
 
 def test_every_part_is_there_and_loads_nothing(hostile_run: Path, hostile: tuple[Graph, Split], tmp_path: Path) -> None:
-    page = read(write_report([hostile_run], tmp_path / "r.html", graph=hostile[0], splits=[hostile[1]]))
+    page = read(report([hostile_run], tmp_path / "r.html", graph=hostile[0], splits=[hostile[1]]))
     anchors = [attributes["id"] for tag, attributes in page.tags if tag == "section" and "id" in attributes]
     assert anchors == [
         "coefficients",
@@ -94,7 +94,7 @@ def test_every_part_is_there_and_loads_nothing(hostile_run: Path, hostile: tuple
 
 
 def test_names_that_are_code_stand_as_text(hostile_run: Path, hostile: tuple[Graph, Split], tmp_path: Path) -> None:
-    file = write_report([hostile_run], tmp_path / "r.html", graph=hostile[0], splits=[hostile[1]])
+    file = report([hostile_run], tmp_path / "r.html", graph=hostile[0], splits=[hostile[1]])
     raw = file.read_text(encoding="utf-8")
     assert '<script>alert("class")' not in raw
     assert "<b>bold</b>" not in raw
@@ -106,14 +106,14 @@ def test_names_that_are_code_stand_as_text(hostile_run: Path, hostile: tuple[Gra
 def test_a_model_without_coefficients_leaves_parts_out_and_says_so(
     two_models: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    page = read(write_report([two_models[1]], tmp_path / "r.html"))
+    page = read(report([two_models[1]], tmp_path / "r.html"))
     assert "coefficients" not in page.figures
     assert {"loss", "accuracy", "confusion", "calibration"} <= page.figures.keys()
     assert "has no layers with coefficients" in " ".join(page.texts)
 
 
 def test_two_models_stand_side_by_side_with_paired_differences(two_models: tuple[Path, Path], tmp_path: Path) -> None:
-    page = read(write_report(two_models, tmp_path / "r.html", names=["ours", "plain"]))
+    page = read(report(two_models, tmp_path / "r.html", names=["ours", "plain"]))
     paired = page.figures["paired"]
     assert paired["headings"] == ["split", "ours, test %", "plain, test %", "difference in points"]
     assert [row[0] for row in paired["rows"]] == ["random/0", "random/1", "random/2"]
@@ -128,12 +128,12 @@ def test_two_models_stand_side_by_side_with_paired_differences(two_models: tuple
 def test_runs_on_different_data_are_shown_and_not_compared(
     two_models: tuple[Path, Path], hostile_run: Path, tmp_path: Path
 ) -> None:
-    text = " ".join(read(write_report([two_models[0], hostile_run], tmp_path / "r.html")).texts)
+    text = " ".join(read(report([two_models[0], hostile_run], tmp_path / "r.html")).texts)
     assert "Only runs on one data set can be compared" in text
 
 
 def test_the_history_lies_beside_a_page_elsewhere(hostile_run: Path, tmp_path: Path) -> None:
-    page = read(write_report([hostile_run], tmp_path / "r.html"))
+    page = read(report([hostile_run], tmp_path / "r.html"))
     assert "r-history.parquet" in [attributes.get("href") for _, attributes in page.tags]
     assert pq.read_table(tmp_path / "r-history.parquet").equals(pq.read_table(hostile_run / "history.parquet"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r-history.parquet", "r.html"]
@@ -150,7 +150,7 @@ def test_a_long_deep_run_stays_small(tmp_path: Path) -> None:
     columns["epoch"] = np.arange(1, 1501)
     assert coefficient_column(64, 15) in columns
     pq.write_table(pa.table(columns), folder / "history.parquet")
-    page = write_report([folder], folder / "report.html")
+    page = report([folder], folder / "report.html")
     assert page.stat().st_size < 6e6
     assert read(page).figures["coefficients-layer-64"]["rows"][-1][0] == 1500
 
@@ -158,21 +158,21 @@ def test_a_long_deep_run_stays_small(tmp_path: Path) -> None:
 def test_mistakes_are_one_sentence_and_write_nothing(two_models: tuple[Path, Path], tmp_path: Path) -> None:
     out = tmp_path / "r.html"
     with pytest.raises(InputError, match="no complete run"):
-        write_report([tmp_path], out)
+        report([tmp_path], out)
     with pytest.raises(InputError, match="There is no folder"):
-        write_report([tmp_path / "nowhere"], out)
+        report([tmp_path / "nowhere"], out)
     (tmp_path / "mixed").mkdir()
     for number, model in enumerate(two_models):
         (tmp_path / "mixed" / str(number)).symlink_to(next(model.iterdir()))
     with pytest.raises(InputError, match="more than one model"):
-        write_report([tmp_path / "mixed"], out)
+        report([tmp_path / "mixed"], out)
     with pytest.raises(InputError, match="is a folder"):
-        write_report([two_models[0]], tmp_path)
+        report([two_models[0]], tmp_path)
     assert not out.exists()
 
 
 def test_equal_runs_give_equal_pages(hostile_run: Path, hostile: tuple[Graph, Split], tmp_path: Path) -> None:
     given: dict[str, Any] = {"graph": hostile[0], "splits": [hostile[1]]}
-    pages = [write_report([hostile_run], tmp_path / name / "r.html", **given).read_text() for name in "ab"]
+    pages = [report([hostile_run], tmp_path / name / "r.html", **given).read_text() for name in "ab"]
     assert pages[0] == pages[1]
     assert str(hostile_run.parent) not in pages[0], "a page tells nothing of the machine's folders"

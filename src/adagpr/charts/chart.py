@@ -205,6 +205,7 @@ class Bars(Chart):
         labels: Words of each row.
         bars: Values by name, one or two names; values are not negative.
         key: What the words are.
+        axis: What the values are, by default the first name.
         unit: What follows each value.
         digits: Decimals of a value.
         longest: Value of the longest bar, by default the largest.
@@ -214,6 +215,7 @@ class Bars(Chart):
     labels: Sequence[str]
     bars: Mapping[str, Sequence[float]]
     key: str = "name"
+    axis: str = ""
     unit: str = ""
     digits: int = 1
     longest: float | None = None

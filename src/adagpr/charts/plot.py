@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import singledispatch
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from adagpr.charts.chart import COLOURS, Axis, Bars, Chart, Dots, HeatMap, Lines
 
@@ -28,7 +28,7 @@ def figure(
     *,
     title: str = "",
     size: tuple[float, float] | None = None,
-    legend: str = "outside lower center",
+    legend: Literal["below", "right"] = "below",
 ) -> Figure:
     """One chart, or several in panels that share their vertical axis and their legend, as a matplotlib figure.
 
@@ -36,7 +36,7 @@ def figure(
         charts: What to draw.
         title: The line above several charts.
         size: Width and height in inches, by default by what is drawn.
-        legend: Where the legend is, as matplotlib calls it.
+        legend: Where the legend is.
     """
     from matplotlib.figure import Figure
 
@@ -56,8 +56,8 @@ def figure(
         panel.set_axis_off()
     handles, labels = panels[0].get_legend_handles_labels()
     if labels:
-        is_beside = "right" in legend or "left" in legend
-        drawn.legend(handles, labels, frameon=False, fontsize=8, loc=legend, ncols=1 if is_beside else 4)
+        place, columns = ("outside right center", 1) if legend == "right" else ("outside lower center", 4)
+        drawn.legend(handles, labels, frameon=False, fontsize=8, loc=place, ncols=columns)
     if title:
         drawn.suptitle(title, fontsize=11)
     return drawn
@@ -134,6 +134,8 @@ def _(chart: Lines, panel: Any) -> None:
         panel.scatter(chart.at, line.values, s=areas, color=_colour(colour), alpha=0.55)
     if chart.mark is not None:
         panel.axvline(chart.mark[0], color=_GREY, linewidth=0.8, linestyle="--")
+    if all(value == int(value) for value in chart.at):
+        panel.xaxis.get_major_locator().set_params(integer=True)
     _set_axes(panel, chart.x, chart.y)
 
 
@@ -158,7 +160,7 @@ def _(chart: Bars, panel: Any) -> None:
         panel.barh(at, values, height=0.8 / count, color=colour, label=name if count > 1 else None)
     panel.set_yticks(list(places), list(chart.labels), fontsize=8)
     panel.invert_yaxis()
-    panel.set_xlabel(next(iter(chart.bars)) if count == 1 else f"in{chart.unit}")
+    panel.set_xlabel(chart.axis or next(iter(chart.bars)))
 
 
 @_draw.register

@@ -29,7 +29,7 @@ def plot(
 
     For example: adagpr plot runs/texas-adagpr --only evolution -o figures
     """
-    from adagpr.reporting.static import write_figures
+    from adagpr import reporting
 
-    files = [str(file) for file in write_figures(run, out, only=tuple(only or ()), data_root=data_root)]
+    files = [str(file) for file in reporting.plot(run, out, only=only or (), data_root=data_root).files]
     typer.echo(json.dumps(files, indent=2) if as_json else "\n".join(files))

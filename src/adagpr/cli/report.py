@@ -28,9 +28,9 @@ def report(
 
     For example: adagpr report runs/texas-adagpr runs/texas-gcn -o texas.html
     """
-    from adagpr.reporting import write_report
+    from adagpr import reporting
 
-    file = write_report(runs, out, names=name or None, data_root=data_root)
+    file = reporting.report(runs, out, names=name or None, data_root=data_root)
     size = file.stat().st_size
     if as_json:
         typer.echo(json.dumps({"file": str(file), "bytes": size, "runs": [str(run) for run in runs]}, indent=2))

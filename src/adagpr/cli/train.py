@@ -160,11 +160,11 @@ def _share(jobs: int | None) -> tuple[tuple[int, int], int | None]:
 
 def _report(folder: Path, has_baseline: bool, graph: Graph, splits: list[Split]) -> None:
     """Writes the page of the runs into their folder; the same command writes it again."""
-    from adagpr.reporting import write_report
+    from adagpr.reporting import report
 
     folders = [folder, folder / "without-graph"] if has_baseline else [folder]
     names = ["with the graph", "without the graph"] if has_baseline else None
-    write_report(folders, folder / "report.html", names=names, graph=graph, splits=splits)
+    report(folders, folder / "report.html", names=names, graph=graph, splits=splits)
 
 
 def _check_sums(request: Request, data: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""Pages and pictures of trained runs."""
+"""Pages and figures of trained runs."""
 
-from adagpr.reporting.page import write_report
-from adagpr.reporting.static import write_figures
+from adagpr.reporting.page import report
+from adagpr.reporting.plot import Plots, plot
 
-__all__ = ["write_figures", "write_report"]
+__all__ = ["Plots", "plot", "report"]

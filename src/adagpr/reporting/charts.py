@@ -1,311 +1,298 @@
-"""Charts: a figure as SVG together with the numbers that it shows, which a reader can look at and take away."""
+"""The charts of a run, section by section; a section has none where the run gives nothing to draw."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
 
-from adagpr.web.svg import Axis, circle, figure, frame, line, linear_axis, path, rect, text
+import numpy as np
 
-__all__ = ["Chart", "bars", "heat_map", "lines", "ramp"]
+from adagpr.charts import Axis, Bars, Chart, HeatMap, Line, Lines, ramp
+from adagpr.reporting.reported_model import ReportedModel
+from adagpr.training.run import coefficient_column
 
-_WIDTH = 400
-_LETTER = 6.6  # width of a letter
-# From near to far, or from first to last: of middle lightness, so that they stand out on white and on black.
-_STOPS = ("#2f74b5", "#1f9e89", "#8f9c1f", "#d98a1f", "#cf4a3c", "#8a4fa3")
-# From this share on the text in a box is light on a light page, and from the second on also dark on a dark page.
-_DARK, _MIDDLE = 0.85, 0.65
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A figure and its numbers.
-
-    Attributes:
-        name: Names its files.
-        kind: ``"lines"``, ``"bars"`` or ``"heat map"``.
-        title: Stands above it.
-        svg: The figure.
-        headings: Names of the columns of its numbers.
-        rows: The numbers.
-        caption: What it shows and how to read it.
-        legend: Name and colour of each line that is named below the figure.
-        num_series: How many columns behind the first are drawn.
-        bold: Lines that are drawn thick.
-        mark: A place on the horizontal axis that is marked, and its words.
-        span: What the vertical axis shows at the least.
-        column_title: What a column of a heat map is.
-        by_row: Whether the darkness of a heat map is by share of the row.
-    """
-
-    name: str
-    kind: str
-    title: str
-    svg: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]
-    caption: str = ""
-    legend: tuple[tuple[str, str], ...] = ()
-    num_series: int = 1
-    bold: tuple[str, ...] = ()
-    mark: tuple[float, str] | None = None
-    span: tuple[float, float] | None = None
-    column_title: str = ""
-    by_row: bool = False
+# At most so many numbers of the coefficients over training are in the page, and so many points of a curve.
+_MOST_NUMBERS = 120_000
+_MOST_POINTS = 300
+_MOST_CLASSES, _MOST_NAMED = 30, 12
+_FIRST, _SECOND, _THIRD = ramp(0, 6), ramp(3, 6), ramp(4, 6)
+_CHOSEN_BY = {
+    "val_loss": "validation loss is lowest",
+    "val_objective": "validation loss with the penalty is lowest",
+    "val_acc": "validation accuracy is highest",
+}
 
 
-def ramp(number: int, count: int) -> str:
-    """The colour of one of ``count`` things that have an order."""
-    at = number / max(count - 1, 1) * (len(_STOPS) - 1) if count > len(_STOPS) else number
-    low = min(int(at), len(_STOPS) - 2)
-    shares = zip(_channels(_STOPS[low]), _channels(_STOPS[low + 1]), strict=True)
-    return "#" + "".join(f"{round(a + (at - low) * (b - a)):02x}" for a, b in shares)
+def thinned(num_epochs: int, best_epoch: int, most: int) -> list[int]:
+    """Rows of a history that are enough to draw it: the first, the last, the best epoch and some between."""
+    rows = np.linspace(0, num_epochs - 1, min(num_epochs, max(most, 2))).round().astype(int)
+    return sorted({*rows.tolist(), best_epoch - 1})
 
 
-def _channels(colour: str) -> tuple[int, ...]:
-    return tuple(int(colour[start : start + 2], 16) for start in (1, 3, 5))
-
-
-def lines(
-    name: str,
-    title: str,
-    x: tuple[str, Sequence[float]],
-    series: Mapping[str, Sequence[float | None]],
-    *,
-    colours: Sequence[str] | None = None,
-    bold: Sequence[str] = (),
-    dashed: Sequence[str] = (),
-    named: Sequence[str] | None = None,
-    mark: tuple[float, str] | None = None,
-    span: tuple[float, float] | None = None,
-    caption: str = "",
-    sizes: tuple[str, Sequence[int]] | None = None,
-) -> Chart:
-    """Lines over one horizontal axis; the pointer or the arrow keys read the values off.
-
-    Args:
-        name: Names the file of numbers.
-        title: Stands above the figure.
-        x: Name and values of the horizontal axis.
-        series: Values of each line by its name; none where there is no value.
-        colours: Of each line, by default by their order.
-        bold: Lines that are drawn thick.
-        dashed: Lines that are drawn with gaps.
-        named: Lines whose names stand below the figure, by default all.
-        mark: A place on the horizontal axis to mark, and its words.
-        span: What the vertical axis must show at the least.
-        caption: What the figure shows.
-        sizes: Name and counts of what stands behind each point; the first line then has dots of that size.
-    """
-    values = [value for each in series.values() for value in each if value is not None]
-    low, high = min([*values, *(span or ())]), max([*values, *(span or ())])
-    margin = 0.04 * (high - low) or 0.1 * abs(low) or 1.0
-    height, top, bottom, right = 250, 24, 208, _WIDTH - 10
-    y = linear_axis(low - margin, high + margin, bottom, top)
-    left = max(max(len(label) for _, label in y.ticks) * _LETTER + 12, 30)
-    is_whole = all(value == int(value) for value in x[1])
-    across = linear_axis(min(x[1]), max(x[1]), left + 6, right - 6, 5, is_whole)
-    colours = colours or [ramp(number, len(series)) for number in range(len(series))]
-    parts = frame(y, left, right)
-    parts += [text(across(tick), bottom + 18, label, classes="tick") for tick, label in across.ticks]
-    if mark is not None:
-        parts.append(line(across(mark[0]), top, across(mark[0]), bottom, "mark"))
-    for (label, each), colour in zip(series.items(), colours, strict=True):
-        places = [(across(a), y(b)) for a, b in zip(x[1], each, strict=True) if b is not None]
-        kind = "line" + " bold" * (label in bold) + " dashed" * (label in dashed)
-        if places:
-            parts.append(path(places, kind, f' style="stroke:{colour}"'))
-    if sizes is not None:
-        parts += _dots(across, y, x[1], next(iter(series.values())), sizes[1], colours[0])
-    if mark is not None:
-        at = across(mark[0])
-        anchor = "middle" if left + 50 < at < right - 50 else "start" if at < _WIDTH / 2 else "end"
-        parts.append(text(at, top - 8, mark[1], anchor, "mark-text"))
-    parts.append(text((left + right) / 2, height - 6, x[0], classes="name"))
-    place = f' data-left="{left + 6:g}" data-right="{right - 6:g}" data-top="{top}" data-bottom="{bottom}"'
-    shown = list(series) if named is None else [label for label in series if label in named]
-    legend = tuple((label, colour) for label, colour in zip(series, colours, strict=True) if label in shown)
-    further = {} if sizes is None else {sizes[0]: sizes[1]}
-    return Chart(
-        name,
-        "lines",
-        title,
-        figure(_WIDTH, height, f"{title}. {_in_words(x, series)} {caption}", parts, f' data-kind="lines"{place}'),
-        (x[0], *series, *further),
-        tuple(zip(x[1], *series.values(), *further.values(), strict=True)),
-        caption,
-        legend,
-        len(series),
-        tuple(bold),
-        mark,
-        span,
+def coefficients(model: ReportedModel) -> list[Chart]:
+    """How much of each hop each layer uses."""
+    values = model.mean_coefficients
+    if values is None:
+        return []
+    mean = f" Mean of {len(model.runs)} runs." if len(model.runs) > 1 else ""
+    chart = HeatMap(
+        name="coefficients",
+        title="Weight of each hop in each layer",
+        values=values,
+        row_names=[str(layer) for layer in range(1, len(values) + 1)],
+        column_names=[str(hop) for hop in range(len(values[0]))],
+        row_title="layer",
+        column_title="hop",
+        caption=f"Hop 0 is a node's own state, hop 1 its neighbours, hop 2 theirs. A dot or no box is 0.{mean}",
     )
+    return [chart]
 
 
-def _dots(
-    across: Axis, y: Axis, x: Sequence[float], values: Sequence[float | None], counts: Sequence[int], colour: str
-) -> list[str]:
-    largest = max(counts)
+def evolution(model: ReportedModel) -> list[Chart]:
+    """Every coefficient over training, one chart per layer."""
+    run = model.first
+    values = run.record.get("coefficients")
+    if values is None:
+        return []
+    num_layers, num_hops = np.shape(values)
+    rows = thinned(run.history.num_rows, run.best_epoch, min(_MOST_POINTS, _MOST_NUMBERS // (num_layers * num_hops)))
+    kept = run.history.take(rows)
+
+    def line(layer: int, hop: int) -> Line:
+        each = [round(value, 5) for value in kept[coefficient_column(layer, hop)].to_pylist()]
+        return Line(f"hop {hop}", each, ramp(hop, num_hops))
+
     return [
-        circle(across(a), y(b), 2 + 6 * math.sqrt(count / largest), "dot", f' style="fill:{colour}"')
-        for a, b, count in zip(x, values, counts, strict=True)
-        if b is not None
+        Lines(
+            name=f"coefficients-layer-{layer}",
+            title=f"Layer {layer}",
+            x=Axis("epoch"),
+            at=kept["epoch"].to_pylist(),
+            lines=[line(layer, hop) for hop in range(num_hops)],
+            y=Axis("coefficient", includes=(0.0, 1.0)),
+            mark=(run.best_epoch, f"chosen: {run.best_epoch}"),
+        )
+        for layer in range(1, num_layers + 1)
     ]
 
 
-def _in_words(x: tuple[str, Sequence[float]], series: Mapping[str, Sequence[float | None]]) -> str:
-    """What a screen reader says of a figure with few lines: where each begins and ends."""
-    if len(series) > 4:
-        return f"{len(series)} lines over {x[0]}."
-    said = []
-    for label, each in series.items():
-        known = [value for value in each if value is not None]
-        if known:
-            said.append(f"{label} from {known[0]:.3g} to {known[-1]:.3g}")
-    return f"Over {x[0]} {x[1][0]:g} to {x[1][-1]:g}: {', '.join(said)}."
+def training(model: ReportedModel) -> list[Chart]:
+    """Loss and accuracy over training, with the chosen epoch."""
+    run = model.first
+    kept = run.history.take(thinned(run.history.num_rows, run.best_epoch, _MOST_POINTS))
+    monitor = run.record["config"]["training"]["monitor"]
+
+    def chart(title: str, lines: list[Line], caption: str, y: Axis) -> Chart:
+        return Lines(
+            name=title.split()[0].lower(),
+            title=title,
+            x=Axis("epoch"),
+            at=kept["epoch"].to_pylist(),
+            lines=lines,
+            y=y,
+            mark=(float(run.best_epoch), f"chosen: {run.best_epoch}"),
+            caption=caption,
+        )
+
+    def both(kind: str, factor: int) -> list[Line]:
+        names = (("train", "training", _FIRST), ("val", "validation", _SECOND))
+        columns = ((kept[f"{part}_{kind}"].to_pylist(), name, colour) for part, name, colour in names)
+        return [Line(name, [round(factor * value, 5) for value in values], colour) for values, name, colour in columns]
+
+    losses = both("loss", 1)
+    if monitor == "val_objective":
+        sums = [
+            round(loss + penalty, 5)
+            for loss, penalty in zip(losses[1].values, kept["penalty"].to_pylist(), strict=True)
+        ]
+        losses.append(Line("validation with penalty", sums, _THIRD))
+    note = "Training loss is that of the step, dropout on; validation loss is without dropout."
+    chosen = f"Chosen is the epoch at which {_CHOSEN_BY[monitor]}."
+    accuracies = chart("Accuracy in %", both("acc", 100), chosen, Axis(includes=(0.0, 100.0)))
+    return [chart("Loss", losses, note, Axis()), accuracies]
 
 
-def bars(
-    name: str,
-    title: str,
-    rows: Sequence[tuple[str, float]],
-    *,
-    unit: str = "",
-    second: tuple[str, Sequence[float]] | None = None,
-    first: str = "value",
-    most: float | None = None,
-    key: str = "",
-    caption: str = "",
-    more: Mapping[str, Sequence[Any]] | None = None,
-) -> Chart:
-    """Horizontal bars, one a row or two.
-
-    Args:
-        name: Names the file of numbers.
-        title: Stands above the figure.
-        rows: Words and value of each row; values are not negative.
-        unit: Stands behind each value.
-        second: Name and values of a second bar in each row.
-        first: Name of the first bar.
-        most: Value of the longest bar, by default the largest.
-        key: Name of the column of words.
-        caption: What the figure shows.
-        more: Further columns of the numbers.
-    """
-    left = min(max((len(words) for words, _ in rows), default=0) * _LETTER + 16, 180)
-    step = 26 if second is None else 40
-    room = _WIDTH - left - 60
-    others = second[1] if second is not None else []
-    largest = most or max([*(value for _, value in rows), *others], default=0) or 1.0
-    parts = []
-    for number, (words, value) in enumerate(rows):
-        y = 4 + number * step
-        parts.append(text(left - 8, y + (14 if second is None else 22), _short(words, left - 16), "end", "tick"))
-        for which, amount in enumerate([value, *([others[number]] if second is not None else [])]):
-            top = y + which * 17
-            length = room * max(amount, 0) / largest
-            parts.append(rect(left, top, max(length, 1), 15, "bar other" if which else "bar", extra=' rx="2"'))
-            parts.append(text(left + max(length, 1) + 6, top + 12, f"{amount:.1f}{unit}", "start", "tick"))
-    headings: tuple[str, ...] = (key or "name", first)
-    numbers: list[Sequence[Any]] = [[words for words, _ in rows], [value for _, value in rows]]
-    legend: tuple[tuple[str, str], ...] = ()
-    if second is not None:
-        headings, numbers = (*headings, second[0]), [*numbers, list(others)]
-        legend = ((first, "var(--main)"), (second[0], "var(--faint)"))
-    headings, numbers = (*headings, *(more or {})), [*numbers, *(more or {}).values()]
-    said = ", ".join(f"{words} {value:.1f}{unit}" for words, value in rows[:8])
-    drawing = figure(_WIDTH, 6 + step * max(len(rows), 1), f"{title}. {said}. {caption}", parts)
-    table = tuple(zip(*numbers, strict=True))
-    return Chart(name, "bars", title, drawing, headings, table, caption, legend, 1 if second is None else 2)
+def worth(model: ReportedModel) -> list[Chart]:
+    """What the graph and each hop are worth on the validation nodes, and for which nodes."""
+    found = model.explanation
+    if found is None:
+        return []
+    charts = [
+        Bars(
+            name="worth",
+            title=f"Accuracy on {found.num_val} validation nodes",
+            labels=["as trained", *(item.name for item in found.ablations)],
+            bars={"accuracy in %": [found.val_acc, *(item.accuracy for item in found.ablations)]},
+            key="coefficients",
+            unit=" %",
+            longest=100.0,
+            caption="The trained weights with other coefficients. Without the graph: all weight on hop 0. Hop 0 alone: "
+            "its weight as it is, the others 0. Without a hop: its weight 0. Nothing is rescaled or trained again.",
+            more={
+                "points lost": [0.0, *(item.difference for item in found.ablations)],
+                "right only with": [0, *(item.right_only_with for item in found.ablations)],
+                "right only without": [0, *(item.right_only_without for item in found.ablations)],
+            },
+        )
+    ]
+    for by, title in (("degree", "By number of neighbours"), ("homophily", "By share of neighbours of the same class")):
+        groups = [group for group in found.groups if group.by == by]
+        if groups:
+            charts.append(
+                Bars(
+                    name=f"accuracy-by-{by}",
+                    title=title,
+                    labels=[f"{group.name} ({group.num_nodes})" for group in groups],
+                    bars={
+                        "as trained": [group.accuracy for group in groups],
+                        "without the graph": [group.accuracy_without_graph for group in groups],
+                    },
+                    key=by,
+                    axis="accuracy in %",
+                    unit=" %",
+                    longest=100.0,
+                    caption="In brackets the number of validation nodes.",
+                    more={"nodes": [group.num_nodes for group in groups]},
+                )
+            )
+    return [*charts]
 
 
-def heat_map(
-    name: str,
-    title: str,
-    values: Sequence[Sequence[float]],
-    row_names: Sequence[str],
-    column_names: Sequence[str],
-    *,
-    row_title: str,
-    column_title: str,
-    digits: int = 2,
-    by_row: bool = False,
-    square: bool = False,
-    caption: str = "",
-) -> Chart:
-    """Boxes, the darker the larger the value. Where boxes are too small for numbers a scale stands below.
-
-    Args:
-        name: Names the file of numbers.
-        title: Stands above the figure.
-        values: The values, not negative, ``[rows][columns]``.
-        row_names: Name of each row.
-        column_names: Name of each column.
-        row_title: What a row is.
-        column_title: What a column is.
-        digits: Decimals of a value in its box.
-        by_row: Whether darkness is by share of the row, else by the value itself.
-        square: Whether boxes are as high as wide.
-        caption: What the figure shows.
-    """
-    longest = max(max((len(words) for words in row_names), default=0), len(row_title))
-    left = min(longest * _LETTER + 16, 120)
-    names = [_short(words, 14 * _LETTER) for words in column_names]
-    widest = max((len(words) for words in names), default=0) * _LETTER
-    across = min((_WIDTH - left - 8) / max(len(names), 1), 64.0 if square else 84.0)
-    slanted = widest > across - 4
-    if slanted:
-        across = min(across, (_WIDTH - left - 8 - 0.77 * widest) / len(names))
-    tall = min(across, 36.0) if square else 24.0 if len(row_names) <= 24 else 10.0
-    top = 34 + (widest * 0.66 if slanted else 0)
-    has_numbers = tall >= 15 and across >= _LETTER * (digits + 2 if digits else 3)
-    every = math.ceil(13 / tall)
-    parts = [text(left + across * len(names) / 2, 11, column_title, classes="tick")]
-    parts.append(text(left - 8, top - 6, row_title, "end", "tick"))
-    for number, words in enumerate(names):
-        x = left + across * (number + 0.5)
-        tilt = f'<g transform="rotate(-40 {x:g} {top - 6:g})">' if slanted else "<g>"
-        parts.append(f"{tilt}{text(x, top - 6, words, 'start' if slanted else 'middle', 'tick')}</g>")
-    for number, (words, row) in enumerate(zip(row_names, values, strict=True)):
-        y = top + number * tall
-        whole = (sum(row) or 1.0) if by_row else 1.0
-        if number % every == 0:
-            parts.append(text(left - 8, y + tall / 2 + 4, _short(words, left - 16), "end", "tick"))
-        for place, value in enumerate(row):
-            said = f"{row_title} {words}, {column_title} {column_names[place]}: {value:.{digits + 2 if digits else 0}f}"
-            parts += _box(left + across * place, y, across, tall, value, min(value / whole, 1.0), said)
-            if has_numbers:
-                parts.append(_number(left + across * (place + 0.5), y + tall / 2 + 4, value, value / whole, digits))
-    height = top + tall * len(row_names) + 4
-    if not has_numbers:
-        for number, share in enumerate((0, 0.25, 0.5, 0.75, 1)):
-            parts += _box(left + number * 56, height + 6, 14, 14, share, share, "")
-            parts.append(text(left + number * 56 + 17, height + 17, f"{share:g}", "start", "tick"))
-        height += 26
-    headings = (row_title, *column_names)
-    numbers = tuple((words, *row) for words, row in zip(row_names, values, strict=True))
-    drawing = figure(_WIDTH, height, f"{title}. {caption}", parts)
-    return Chart(name, "heat map", title, drawing, headings, numbers, caption, column_title=column_title, by_row=by_row)
+def filters(model: ReportedModel) -> list[Chart]:
+    """What each layer and the linearised network leave of each part of the spectrum."""
+    found = model.explanation
+    if found is None:
+        return []
+    count = len(found.layers)
+    named = range(1, count + 1) if count <= _MOST_NAMED else (1, count)
+    lines = [
+        Line(f"layer {part.layer}", part.response, ramp(number, count), is_named=part.layer in named)
+        for number, part in enumerate(found.layers)
+    ]
+    if found.network_response is not None:
+        lines.append(Line("whole network", found.network_response, "text", is_bold=True))
+    chart = Lines(
+        name="filter",
+        title="Response to the graph's spectrum",
+        x=Axis("eigenvalue"),
+        at=list(found.lambdas),
+        lines=lines,
+        y=Axis(includes=(0.0, 1.0)),
+        caption="What a layer multiplies a signal of each eigenvalue by: 1 is what neighbours share, -1 where they "
+        "differ most. Near 0 it is taken away, below 0 kept with its sign turned; a flat line uses no graph. The whole "
+        "network is without ReLU and weights.",
+    )
+    return [chart]
 
 
-def _box(x: float, y: float, width: float, height: float, value: float, share: float, said: str) -> list[str]:
-    shade = f' style="fill-opacity:{0.06 + 0.94 * share if value else 0:.3f}"'
-    return [rect(x + 1, y + 1, width - 2, height - 2, "cell", said, shade)]
+def smoothing(model: ReportedModel) -> list[Chart]:
+    """How alike nodes are after each layer."""
+    if model.explanation is None:
+        return []
+    found = model.explanation.smoothing
+    chart = Lines(
+        name="smoothing",
+        title="How far apart nodes are after each layer",
+        x=Axis("layer"),
+        at=[float(item.layer) for item in found],
+        lines=[
+            Line("relative Dirichlet energy", [item.relative_energy for item in found], _FIRST),
+            Line("mean cosine distance", [item.cosine_distance for item in found], _THIRD),
+        ],
+        y=Axis(includes=(0.0, 0.1)),
+        caption="Relative Dirichlet energy near 0: neighbours look alike. Mean cosine distance near 0: all nodes "
+        "look alike, which is oversmoothing. Layer 0 is the input map.",
+    )
+    return [chart]
 
 
-def _number(x: float, y: float, value: float, share: float, digits: int) -> str:
-    """A value in its box: a dot for exactly 0, and never a number that only looks like it."""
-    if value == 0:
-        return text(x, y, "·", classes="tick")
-    words = f"{value:.{digits}f}"
-    if float(words) == 0:
-        words = f"<.{'0' * (digits - 1)}1"
-    return text(x, y, words, classes="on-dark" if share > _DARK else "on-middle" if share > _MIDDLE else "")
+def trust(model: ReportedModel) -> list[Chart]:
+    """How sure predictions are beside how often they are right, and which classes are taken for which."""
+    found = model.calibration
+    if found is None:
+        return []
+    is_calibrated = "calibration" in model.record
+    calibrated = " Validation nodes calibrated the probabilities." if is_calibrated else ""
+    filled = [number for number, count in enumerate(found.counts) if count]
+    sure = [round(100 * found.confidence[number], 2) for number in filled]
+    right = [round(100 * found.accuracy[number], 2) for number in filled]
+    reliability = Lines(
+        name="calibration",
+        title=f"How sure and how right, {sum(found.counts)} test nodes",
+        x=Axis("mean probability in %"),
+        at=sure,
+        lines=[Line("share that is right, in %", right, "main"), Line("as it should be", sure, "soft", is_dashed=True)],
+        y=Axis(includes=(0.0, 100.0)),
+        caption="Below the dashed line the model is surer than it should be, above it less sure. A dot is a group of "
+        f"predictions, the larger the more; small ones say little.{calibrated}",
+        sizes=("nodes", [found.counts[number] for number in filled]),
+    )
+    return [reliability, *_confusion(model)]
 
 
-def _short(words: str, room: float) -> str:
-    """The words, or as many letters of them as there is room for."""
-    most = max(int(room / _LETTER), 3)
-    return words if len(words) <= most else f"{words[: most - 1]}…"
+def _confusion(model: ReportedModel) -> list[Chart]:
+    probabilities, labels = model.tested
+    names = [str(name) for name in model.record["data"]["class_names"]]
+    counts = np.zeros((len(names), len(names)), dtype=np.int64)
+    np.add.at(counts, (labels, probabilities.argmax(1)), 1)
+    if len(names) <= _MOST_CLASSES:
+        chart = HeatMap(
+            name="confusion",
+            title="Which class is taken for which",
+            values=counts.tolist(),
+            row_names=names,
+            column_names=names,
+            row_title="true class",
+            column_title="predicted as",
+            digits=0,
+            by_row=True,
+            square=True,
+            caption="Test nodes; right ones are on the diagonal. Darkness is the share of a row.",
+        )
+        return [chart]
+    np.fill_diagonal(counts, 0)
+    most = np.argsort(-counts, axis=None, kind="stable")[:20]
+    pairs = [divmod(int(place), len(names)) for place in most]
+    mistakes = [(a, b) for a, b in pairs if counts[a, b]]
+    labels = [f"{names[a]} as {names[b]}" for a, b in mistakes]
+    bars = {"nodes": [float(counts[a, b]) for a, b in mistakes]}
+    title = "Most frequent mistakes on test nodes"
+    return [Bars(name="confusion", title=title, labels=labels, bars=bars, key="mistake")] if mistakes else []
+
+
+def bound(model: ReportedModel) -> list[Chart]:
+    """The terms of the paper's bound, layer by layer."""
+    found = model.bounds
+    if found is None:
+        return []
+    total = found.total("run")
+    chart = Lines(
+        name="bound",
+        title="Theorem 1, layer by layer, in log10",
+        x=Axis("layer"),
+        at=[float(item.layer) for item in found.layers],
+        lines=[
+            Line("factor of the layer", [_finite(item.log10_factor) for item in found.layers], _FIRST),
+            Line("term that enters at it", [_finite(item.log10_term) for item in found.layers], _SECOND),
+            Line("recursion of the proof so far", [_finite(item.log10_recursion) for item in found.layers], _THIRD),
+        ],
+        caption=f"The terms sum to Theorem 1, {total.log10_printed:.2f}; the proof's recursion, which it "
+        f"simplifies, ends at {total.log10_recursion:.2f}.",
+    )
+    return [chart]
+
+
+def _finite(value: float) -> float | None:
+    return round(value, 6) if np.isfinite(value) else None
+
+
+# In the order of the page: the heading of each section by its anchor, and what draws it.
+SECTIONS: dict[str, tuple[str, Callable[[ReportedModel], list[Chart]]]] = {
+    "coefficients": ("Which hops each layer uses", coefficients),
+    "evolution": ("How the weights of the hops were learned", evolution),
+    "training": ("Training", training),
+    "worth": ("What the graph is worth", worth),
+    "filter": ("What the layers filter", filters),
+    "smoothing": ("Smoothing by depth", smoothing),
+    "trust": ("How far to trust it", trust),
+    "bound": ("The paper's bound", bound),
+}

@@ -9,22 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from adagpr.charts import Chart, render
 from adagpr.errors import InputError
 from adagpr.files import make_folder, to_toml, write_atomically, write_text
 from adagpr.graph import Graph, Split
 from adagpr.insight import Comparison, compare
-from adagpr.reporting.charts import Chart
-from adagpr.reporting.parts import PARTS
-from adagpr.reporting.subject import ReportedModel, read_subject
-from adagpr.reporting.words import headline, paired_sentence, sentences
-from adagpr.web.page import drawn, render
-
-__all__ = ["page", "write_report"]
+from adagpr.reporting.charts import SECTIONS
+from adagpr.reporting.reported_model import ReportedModel, read_model
+from adagpr.reporting.sentences import headline, paired_sentence, sentences
 
 
-def write_report(
-    folders: Sequence[Path | str],
-    out: Path | str,
+def report(
+    runs: Sequence[Path | str],
+    out: Path | str = "report.html",
     *,
     names: Sequence[str] | None = None,
     graph: Graph | None = None,
@@ -34,7 +31,7 @@ def write_report(
     """Writes the page of runs.
 
     Args:
-        folders: Folders of a run or of several runs of one model; several of them stand side by side.
+        runs: Folders of a run or of several runs of one model; several folders are shown side by side.
         out: The HTML file. Where it is not in a run's folder, the run's history is copied to a file beside it.
         names: What to call each, by default by data set and model.
         graph: The graph of the runs, where it is at hand.
@@ -47,79 +44,72 @@ def write_report(
     Raises:
         InputError: A folder holds no complete run, or runs of more than one model.
     """
-    if not folders:
+    if not runs:
         raise InputError("report: name the folder of at least one run.")
-    if names is not None and len(names) != len(folders):
-        raise InputError(f"report: {len(folders)} folders need as many names, got {len(names)}.")
+    if names is not None and len(names) != len(runs):
+        raise InputError(f"report: {len(runs)} folders need as many names, got {len(names)}.")
     target = Path(out)
     if target.is_dir():
         raise InputError(f"report: {target} is a folder; name a file such as {target / 'report.html'}.")
-    called: Sequence[str | None] = names or [None] * len(folders)
-    subjects = _told_apart(
-        [read_subject(folder, name, graph, splits, data_root) for folder, name in zip(folders, called, strict=True)]
+    called: Sequence[str | None] = names or [None] * len(runs)
+    models = _told_apart(
+        [read_model(folder, name, graph, splits, data_root) for folder, name in zip(runs, called, strict=True)]
     )
     make_folder(target.parent)
-    histories = [_history_beside(subject, target, number) for number, subject in enumerate(subjects)]
-    write_text(target, page(subjects, histories))
+    histories = [_history_beside(model, target, number) for number, model in enumerate(models)]
+    write_text(target, page(models, histories))
     return target
 
 
-def page(subjects: Sequence[ReportedModel], histories: Sequence[str | None] | None = None) -> str:
+def page(models: Sequence[ReportedModel], histories: Sequence[str | None]) -> str:
     """The page as text; ``histories`` are the files of the full histories, as links from the page."""
-    drawings: list[tuple[str, str, list[list[Chart]]]] = []
-    for anchor, heading, draw in PARTS:
-        charts = [draw(subject) for subject in subjects]
+    sections: list[tuple[str, str, list[list[Chart]]]] = []
+    for anchor, (heading, draw) in SECTIONS.items():
+        charts = [draw(model) for model in models]
         if any(charts):
-            drawings.append((anchor, heading, charts))
+            sections.append((anchor, heading, charts))
     return render(
         Path(__file__).parent / "page.html",
-        title=_title(subjects),
-        subjects=subjects,
-        headlines=[headline(subject) for subject in subjects],
-        sentences=[sentences(subject) for subject in subjects],
-        comparisons=_comparisons(subjects),
-        parts=drawings,
-        notes=_notes(subjects),
-        configs=[to_toml(subject.record["config"]) for subject in subjects],
-        records=[json.dumps(subject.record, indent=2, ensure_ascii=False) for subject in subjects],
-        histories=histories or [None] * len(subjects),
-        drawn=drawn,
+        title=" · ".join(dict.fromkeys(model.name for model in models)),
+        models=models,
+        headlines=[headline(model) for model in models],
+        sentences=[sentences(model) for model in models],
+        comparisons=_comparisons(models),
+        sections=sections,
+        notes=_notes(models),
+        configs=[to_toml(model.record["config"]) for model in models],
+        records=[json.dumps(model.record, indent=2, ensure_ascii=False) for model in models],
+        histories=histories,
         cell=_cell,
         pairs=_pairs,
         paired_sentence=paired_sentence,
     )
 
 
-def _title(subjects: Sequence[ReportedModel]) -> str:
-    return " · ".join(dict.fromkeys(subject.name for subject in subjects))
-
-
-def _told_apart(subjects: list[ReportedModel]) -> list[ReportedModel]:
-    """Subjects of one name get their folders' names added."""
-    names = [subject.name for subject in subjects]
+def _told_apart(models: list[ReportedModel]) -> list[ReportedModel]:
+    """Models of one name get their folders' names added."""
+    names = [model.name for model in models]
     return [
-        replace(subject, name=f"{subject.name} ({subject.folder.resolve().name})")
-        if names.count(subject.name) > 1
-        else subject
-        for subject in subjects
+        replace(model, name=f"{model.name} ({model.folder.resolve().name})") if names.count(model.name) > 1 else model
+        for model in models
     ]
 
 
-def _notes(subjects: Sequence[ReportedModel]) -> list[str]:
+def _notes(models: Sequence[ReportedModel]) -> list[str]:
     """What the data and the explanation warn of, each once."""
-    notes = [note for subject in subjects for note in subject.record["data"].get("notes", ())]
-    remarks = [remark for subject in subjects if subject.explanation for remark in subject.explanation.remarks]
+    notes = [note for model in models for note in model.record["data"].get("notes", ())]
+    remarks = [remark for model in models if model.explanation for remark in model.explanation.remarks]
     return list(dict.fromkeys([*notes, *remarks]))
 
 
-def _comparisons(subjects: Sequence[ReportedModel]) -> list[Comparison | str]:
+def _comparisons(models: Sequence[ReportedModel]) -> list[Comparison | str]:
     """The first against each other one, or the sentence that says why the two cannot be compared."""
     found: list[Comparison | str] = []
-    for other in subjects[1:]:
+    for other in models[1:]:
         try:
-            found.append(compare(subjects[0].folder, other.folder))
+            found.append(compare(models[0].folder, other.folder))
         except InputError as error:
-            found.append(f"A is {subjects[0].name}, B is {other.name}: {error}")
+            found.append(f"A is {models[0].name}, B is {other.name}: {error}")
     return found
 
 
@@ -132,9 +122,9 @@ def _pairs(found: Comparison, one: str, other: str) -> tuple[list[str], list[lis
     return headings, rows
 
 
-def _history_beside(subject: ReportedModel, target: Path, number: int) -> str | None:
+def _history_beside(model: ReportedModel, target: Path, number: int) -> str | None:
     """The file of the first run's whole history, relative to the page; copied there unless it is below it."""
-    folder = subject.first.folder
+    folder = model.first.folder
     if folder is None:
         return None
     source = (folder / "history.parquet").resolve()
@@ -142,11 +132,7 @@ def _history_beside(subject: ReportedModel, target: Path, number: int) -> str | 
     if source.is_relative_to(beside):
         return source.relative_to(beside).as_posix()
     copy = target.with_name(f"{target.stem}-history{'' if number == 0 else f'-{number + 1}'}.parquet")
-
-    def write(temporary: Path) -> None:
-        shutil.copyfile(source, temporary)
-
-    write_atomically(copy, write)
+    write_atomically(copy, lambda temporary: shutil.copyfile(source, temporary))
     return copy.name
 
 
@@ -154,6 +140,4 @@ def _cell(value: Any) -> str:
     """A number of a table as people write it."""
     if value is None:
         return ""
-    if isinstance(value, float):
-        return f"{value:.2f}"
-    return str(value)
+    return f"{value:.2f}" if isinstance(value, float) else str(value)

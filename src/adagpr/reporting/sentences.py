@@ -5,37 +5,35 @@ from __future__ import annotations
 from statistics import fmean
 
 from adagpr.insight import Comparison
-from adagpr.reporting.subject import ReportedModel
-
-__all__ = ["headline", "paired_sentence", "sentences"]
+from adagpr.reporting.reported_model import ReportedModel
 
 
-def headline(subject: ReportedModel) -> list[tuple[str, str]]:
+def headline(model: ReportedModel) -> list[tuple[str, str]]:
     """The numbers that stand first, each with what it is."""
-    mean, low, high = subject.accuracy()
-    over = f"over {len(subject.runs)} runs" if len(subject.runs) > 1 else f"on {_nodes(subject, 'test')}"
+    mean, low, high = model.accuracy()
+    over = f"over {len(model.runs)} runs" if len(model.runs) > 1 else f"on {_nodes(model, 'test')}"
     numbers = [(_percent(mean), f"test accuracy {over}"), (f"{low:.1f} to {high:.1f}", "its 95 % interval")]
-    result = subject.record["result"]
+    result = model.record["result"]
     if "test_macro_f1" in result:
-        scores = [run.record["result"]["test_macro_f1"] for run in subject.runs]
+        scores = [run.record["result"]["test_macro_f1"] for run in model.runs]
         numbers.append((f"{fmean(scores):.3f}", "test macro F1: every class counts the same"))
-    if len(subject.runs) == 1:
-        numbers.append((_percent(100 * result["val_acc"]), f"on {_nodes(subject, 'val')}"))
+    if len(model.runs) == 1:
+        numbers.append((_percent(100 * result["val_acc"]), f"on {_nodes(model, 'val')}"))
         numbers.append((f"{result['best_epoch']} of {result['num_epochs']}", "epochs: chosen by validation, trained"))
     else:
-        numbers.append((_percent(subject.accuracy("val")[0]), "validation accuracy"))
+        numbers.append((_percent(model.accuracy("val")[0]), "validation accuracy"))
     return numbers
 
 
-def sentences(subject: ReportedModel) -> list[str]:
+def sentences(model: ReportedModel) -> list[str]:
     """What the page says about the graph, for somebody who reads nothing else of it."""
     said = []
-    found = subject.explanation
-    if len(subject.runs) > 1:
-        split, seed = subject.record["data"]["split"], subject.record["config"]["training"]["seed"]
+    found = model.explanation
+    if len(model.runs) > 1:
+        split, seed = model.record["data"]["split"], model.record["config"]["training"]["seed"]
         said.append(
             f"What follows, sentences and pictures, is split {split} with seed {seed}, the first of "
-            f"{len(subject.runs)} runs, unless it says mean."
+            f"{len(model.runs)} runs, unless it says mean."
         )
     if found is not None:
         idle = [part.layer for part in found.layers if not part.uses_graph]
@@ -61,18 +59,18 @@ def sentences(subject: ReportedModel) -> list[str]:
                 else "Taking the graph away from the trained weights changes no validation node from right to wrong or "
                 "back."
             )
-    if subject.bounds is not None:
-        gap = subject.bounds.transductive
+    if model.bounds is not None:
+        gap = model.bounds.transductive
         says = "which says nothing about a gap of at most 1" if gap.log10_total >= 0 else "which says something"
         said.append(
             f"Test less training error is {100 * gap.error_gap:+.1f} points; the paper's bound allows "
             f"10^{gap.log10_total:.1f}, {says}."
         )
-    return [*said, *subject.left_out]
+    return [*said, *model.left_out]
 
 
 def paired_sentence(found: Comparison, one: str, other: str) -> str:
-    """What the paired differences of two subjects say."""
+    """What the paired differences of two models say."""
     spread = ""
     if found.t_interval is not None:
         low, high = found.t_interval
@@ -89,6 +87,6 @@ def _percent(value: float) -> str:
     return f"{value:.1f} %"
 
 
-def _nodes(subject: ReportedModel, part: str) -> str:
+def _nodes(model: ReportedModel, part: str) -> str:
     name = {"test": "test", "val": "validation"}[part]
-    return f"{subject.record['data'][f'num_{part}']} {name} nodes"
+    return f"{model.record['data'][f'num_{part}']} {name} nodes"

@@ -20,8 +20,6 @@ from adagpr.metrics import Calibration, calibration
 from adagpr.statistics import interval, share_interval
 from adagpr.training import Run, load_run
 
-__all__ = ["ReportedModel", "read_subject"]
-
 # Above so many nodes the page's spectrum is estimated; all eigenvalues would keep a reader waiting.
 _MOST_EXACT = 1_500
 
@@ -91,7 +89,7 @@ class ReportedModel:
         return mean
 
 
-def read_subject(
+def read_model(
     folder: Path | str,
     name: str | None = None,
     graph: Graph | None = None,
