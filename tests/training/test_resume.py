@@ -118,16 +118,19 @@ def test_ended_at_any_write_it_still_ends_with_the_same_bits(
     assert deaths == 8
 
 
-def test_an_interrupt_leaves_one_sentence_and_exit_code_130(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_command_leaves_one_sentence_and_its_exit_code(
+    number: signal.Signals, code: int, tmp_path: Path
+) -> None:
     command = [*COMMAND, "--set", "max_epochs=100000", "--out", str(tmp_path / "run")]
     # A shell that runs the tests in the background has them and their children ignore interrupts.
     command[2] = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n{command[2]}"
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while process.poll() is None and not (tmp_path / "run" / "checkpoint" / "state.safetensors").exists():
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, errors = process.communicate()
-    assert process.returncode == 130
+    assert process.returncode == code
     assert errors == "Stopped. The same command resumes from the last checkpoint.\n"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -169,14 +170,17 @@ def stderr() -> Console:
 
 
 def _print(console: Console, items: Iterable[RenderableType], style: str = "") -> None:
-    from rich.text import Text
-
     for item in items:
-        if isinstance(item, str | Text):
-            soft = not console.is_terminal
-            console.print(item, style=style, markup=False, soft_wrap=soft, overflow="ignore", crop=False)
+        if isinstance(item, str):
+            text = _wrapped(item, console.width) if console.is_terminal else item
+            console.print(text, style=style, markup=False, soft_wrap=True)
         else:
-            console.print(item)
+            console.print(item, style=style)
+
+
+def _wrapped(text: str, width: int) -> str:
+    lines = (textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) for line in text.split("\n"))
+    return "\n".join(lines)
 
 
 def _text(cell: str | Text) -> Text:

@@ -12,40 +12,43 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from adagpr.cli.console import show
 from adagpr.errors import InputError
 
 if TYPE_CHECKING:
     from adagpr.graph import Graph
 
-DataRoot = Annotated[Path | None, typer.Option(help="Folder of the data files. Default: $ADAGPR_DATA or a cache.")]
-MovedFile = Annotated[str | None, typer.Option(help="The run's .npz file, where it has moved since.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+DataRoot = Annotated[Path | None, typer.Option(help="Folder of the data files. Default: $ADAGPR_DATA, else a cache.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Number of processes. Default: one per core.")]
+MovedFile = Annotated[str | None, typer.Option(help="Where the run's .npz file is now, if it has moved.")]
 
-# A user's own graph in two tables: what `adagpr.load` takes, and the option that gives it.
-_TABLES: dict[str, tuple[Any, Any]] = {
-    "nodes": (Path | None, typer.Option(help="Your own graph: a table of nodes (CSV, TSV, Parquet or Feather).")),
-    "edges": (Path | None, typer.Option(help="Its table of edges.")),
-    "label": (str | None, typer.Option(help="Column of the classes; empty where the class is unknown.")),
-    "id": (str | None, typer.Option(help="Column of the ids. Default: found.")),
-    "source": (str | None, typer.Option(help="Column where edges start. Default: found.")),
-    "target": (str | None, typer.Option(help="Column where edges end. Default: found.")),
-    "weight": (str | None, typer.Option(help="Column of the edges' weights. Default: found.")),
+# A user's own graph in two tables: the arguments of `adagpr.load`, and the options that give them.
+TABLE_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "nodes": (Path | None, typer.Option(help="Your own graph: its table of nodes (CSV, TSV, Parquet or Feather).")),
+    "edges": (Path | None, typer.Option(help="Your own graph: its table of edges.")),
+    "label": (str | None, typer.Option(help="Column of the classes; empty where a class is unknown.")),
+    "id": (str | None, typer.Option(help="Column of the node ids. Default: detected.")),
+    "source": (str | None, typer.Option(help="Column where edges start. Default: detected.")),
+    "target": (str | None, typer.Option(help="Column where edges end. Default: detected.")),
+    "weight": (str | None, typer.Option(help="Column of the edge weights. Default: detected.")),
     "split_column": (
         str | None,
-        typer.Option(help="Column that says train, val or test. Default: found, else a split is drawn."),
+        typer.Option(help="Column that says train, val or test. Default: detected, else a split is drawn."),
     ),
     "features": (
         list[str] | None,
-        typer.Option("--feature", help="Column to make features of; repeatable. Default: all that are left."),
+        typer.Option("--feature", help="Column to make features of; repeatable. Default: all other columns."),
     ),
-    "directed": (bool, typer.Option("--directed", help="Edges go one way.")),
-    "as_is": (bool, typer.Option("--as-is", help="Take numbers as they are and leave other columns out.")),
+    "directed": (bool, typer.Option("--directed", help="Read each edge in one direction only.")),
+    "as_is": (bool, typer.Option("--as-is", help="Use numeric columns unchanged and ignore all others.")),
 }
 
 
 def takes_tables(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options of a user's own tables, in the place of its keyword ``tables``.
+    """Replaces a command's keyword ``tables`` by the options of a user's own tables.
 
-    The command gets there what was said of tables, as `adagpr.load` takes it.
+    The command gets those that were given in a dictionary, as `adagpr.load` takes them.
     """
     own = inspect.signature(command, eval_str=True)
     options = [
@@ -55,17 +58,17 @@ def takes_tables(command: Callable[..., None]) -> Callable[..., None]:
             default=False if kind is bool else None,
             annotation=Annotated[kind, option],
         )
-        for name, (kind, option) in _TABLES.items()
+        for name, (kind, option) in TABLE_OPTIONS.items()
     ]
     place = list(own.parameters).index("tables")
     parameters = list(own.parameters.values())
 
     @functools.wraps(command)
     def with_tables(**values: Any) -> None:
-        said = {name: values.pop(name) for name in _TABLES}
+        given = {name: values.pop(name) for name in TABLE_OPTIONS}
         tables = {
             name: os.fspath(value) if isinstance(value, Path) else value
-            for name, value in said.items()
+            for name, value in given.items()
             if value or value == ""
         }
         command(**values, tables=tables)
@@ -77,12 +80,12 @@ def takes_tables(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def check_tables(dataset: str | None, tables: dict[str, Any], stored: dict[str, Any] | None = None) -> None:
-    """Raises an `InputError` where tables are given beside a data set, or not all that is needed.
+    """Raises an `InputError` if tables are given beside a data set, or if one that is needed is missing.
 
     Args:
         dataset: The data set that was named, if any.
-        tables: What was said of tables.
-        stored: What a configuration says of them already.
+        tables: The options of tables that were given.
+        stored: Those that a configuration file gives.
     """
     if tables and dataset is not None:
         raise InputError(f"Give a data set or tables, not both: '{dataset}' and {_flag(next(iter(tables)))}.")
@@ -96,14 +99,14 @@ def _flag(name: str) -> str:
     return f"--{name.removesuffix('s') if name == 'features' else name.replace('_', '-')}"
 
 
-def say_what_was_found(graph: Graph) -> None:
+def show_notes(graph: Graph) -> None:
     """Prints what was found in a user's tables, before anything is made of it.
 
-    Of sentences that differ in names and numbers alone one is printed; all are in the record and on the page.
+    Of sentences that differ only in names and numbers, one is printed; all are in the record and on the page.
     """
     alike: dict[str, list[str]] = {}
     for note in graph.notes:
         alike.setdefault(re.sub(r"'[^']*'|\d+", "", note), []).append(note)
-    for own in alike.values():
-        typer.echo(own[0] if len(own) == 1 else f"{own[0]} So too {len(own) - 1} more columns, which the record names.")
-    typer.echo()
+    for first, *others in alike.values():
+        show(f"{first} The same is true of {len(others)} more columns, named in the record." if others else first)
+    show("")

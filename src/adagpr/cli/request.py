@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from adagpr.cli.options import TABLE_OPTIONS
 from adagpr.errors import InputError, unknown_name
-from adagpr.files import read_toml
+from adagpr.files import none_from_text, read_toml
 
 _TABLES = ("data", "model", "training")
 _NOT_DATA_OPTIONS = ("name", "split", "data_root", "progress")
@@ -64,11 +65,9 @@ def read_request(path: Path | None, settings: list[str]) -> Request:
         if key in data:
             raise InputError(f"data.{key} cannot be set; see: adagpr train --help")
     found = {key: value for key, value in named.items() if value is not None}
-    return Request(options=_none(options), data=_none(data), sums=sums, **found)
-
-
-def _none(options: dict[str, Any]) -> dict[str, Any]:
-    return {key: None if value == "none" else value for key, value in options.items()}
+    # A column may be named "none"; everywhere else the text stands for nothing.
+    columns = {key: value for key, value in data.items() if key in TABLE_OPTIONS}
+    return Request(options=none_from_text(options), data=none_from_text(data) | columns, sums=sums, **found)
 
 
 def parse_settings(settings: list[str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adagpr.cli.console import show_json
-from adagpr.cli.options import DataRoot, check_tables, say_what_was_found, takes_tables
+from adagpr.cli.options import DataRoot, check_tables, show_notes, takes_tables
 from adagpr.cli.request import Request, read_request
 from adagpr.cli.train_partition import Border, train_partition
 from adagpr.cli.training_bar import training_bar
@@ -99,7 +99,7 @@ def train(
         dataset or request.dataset, split or request.split, data_root=data_root, **{**request.data, **tables}
     )
     if tables and not as_json:
-        say_what_was_found(graph)
+        show_notes(graph)
     baseline_options = several.without_graph(model, options) if without_graph else {}
     resolved = [resolve(graph, item, model, {**options, "seed": number})[1] for item in splits for number in seeds]
     if dataset is None and split is None:

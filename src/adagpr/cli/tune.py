@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adagpr.cli.interruption import interruptible
-from adagpr.cli.options import DataRoot, check_tables, say_what_was_found, takes_tables
+from adagpr.cli.options import DataRoot, check_tables, show_notes, takes_tables
 from adagpr.cli.request import read_request
 from adagpr.errors import InputError
 
@@ -79,7 +79,7 @@ def tune(
         raise InputError("Name a data set, or give tables with --nodes, --edges and --label.")
     graph, found = load(dataset, split, data_root=data_root, **{**request.data, **tables})
     if tables and not as_json:
-        say_what_was_found(graph)
+        show_notes(graph)
     kind = found[0].name.partition("/")[0]
     chosen = tuning.read_space(space) if space else tuning.choose_space(dataset, kind, model)
     with _progress_bar(out) as on_change:
