@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-__all__ = ["models"]
+from adagpr.cli.console import note, show, show_json, table
 
-# The sizes that parameters are counted for: those of Cora.
-NUM_FEATURES, NUM_CLASSES = 1433, 7
+if TYPE_CHECKING:
+    from adagpr.nn import ModelInfo
 
 
 def models(
@@ -18,65 +19,40 @@ def models(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the models: paper, depth, number of parameters, and what each is good for."""
-    from adagpr.nn import MODELS
+    from adagpr.nn import MODELS, describe_model
 
-    found = [_row(item) for item in MODELS] if name is None else _with_training(_row(name))
+    if name is not None:
+        _one(describe_model(name), as_json)
+        return
+    reasons = {key: model.why_unavailable() for key, model in MODELS.items()}
+    found = [describe_model(key) for key, reason in reasons.items() if reason is None]
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
-    elif isinstance(found, list):
-        _show_all(found)
+        show_json([asdict(item) for item in found])
     else:
-        _show_one(found)
+        _all(found)
+    note(*(f"'{key}' is left out. {reason}" for key, reason in reasons.items() if reason is not None))
 
 
-def _show_all(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    table = Table(box=None, pad_edge=False)
-    for heading in ("name", "paper", "layers", "parameters", "good for"):
-        table.add_column(heading, justify="right" if heading in ("layers", "parameters") else "left")
-    for row in rows:
-        table.add_row(
-            row["name"], row["paper"], str(row["num_layers"] or "-"), f"{row['num_parameters']:,}", row["good_for"]
-        )
-    console.print(table)
-    console.print("\nLayers are the default; parameters are counted for Cora. Options of one: adagpr models NAME")
+def _all(found: list[ModelInfo]) -> None:
+    headings = ("name", "paper", "layers", "parameters", "good for")
+    rows = [(row.name, row.paper, str(row.num_layers or "-"), f"{row.num_parameters:,}", row.good_for) for row in found]
+    show(table(headings, rows, left=("paper", "good for"), wrap=("paper", "good for")))
+    show("\nLayers are the default; parameters are counted for Cora. Options of one: adagpr models NAME")
 
 
-def _show_one(row: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    console.print(f"{row['name']}: {row['good_for']}. {row['paper']}\n", markup=False)
-    for heading, options in (("option", row["options"]), ("option of training", row["training"])):
-        table = Table(box=None, pad_edge=False)
-        table.add_column(heading, width=20)
-        table.add_column("default")
-        for key, value in options.items():
-            table.add_row(key, "none" if value is None else json.dumps(value))
-        console.print(table, "")
-    console.print("Both are given as --set OPTION=VALUE; docs/models.md says what those of training do.")
-
-
-def _with_training(row: dict[str, Any]) -> dict[str, Any]:
+def _one(found: ModelInfo, as_json: bool) -> None:
     from adagpr.training import TrainingConfig
 
-    return {**row, "training": TrainingConfig().model_dump()}
+    training = TrainingConfig().model_dump()
+    if as_json:
+        show_json({**asdict(found), "training": training})
+        return
+    show(f"{found.name}: {found.good_for}. {found.paper}\n")
+    for heading, options in (("option", found.options), ("option of training", training)):
+        # Both tables have the columns of the wider one.
+        show(table((heading.ljust(20), "default"), _defaults(options), left=("default",)), "")
+    show("Both are given as --set OPTION=VALUE; docs/models.md says what those of training do.")
 
 
-def _row(name: str) -> dict[str, Any]:
-    from adagpr.nn import build, model_options
-
-    options = model_options(name)
-    model = build(name, {**options, "in_channels": NUM_FEATURES, "out_channels": NUM_CLASSES})
-    return {
-        "name": name,
-        "paper": model.paper,
-        "num_layers": options.get("num_layers"),
-        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "good_for": model.good_for,
-        "options": options,
-    }
+def _defaults(options: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(key, "none" if value is None else json.dumps(value)) for key, value in options.items()]

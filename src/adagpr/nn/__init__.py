@@ -6,7 +6,7 @@ from adagpr.nn.batched_models import BatchedModels
 from adagpr.nn.gcnii import GCNII
 from adagpr.nn.mlp import MLP
 from adagpr.nn.model import EDGES, Capabilities, LayerView, Model
-from adagpr.nn.registry import MODELS, build, model_class, model_options
+from adagpr.nn.registry import MODELS, ModelInfo, build, describe_model, model_class, model_options
 
 __all__ = [
     "EDGES",
@@ -19,7 +19,9 @@ __all__ = [
     "Capabilities",
     "LayerView",
     "Model",
+    "ModelInfo",
     "build",
+    "describe_model",
     "model_class",
     "model_options",
 ]

@@ -97,6 +97,15 @@ class GAT(Model):
             width = channels * count
         self.reset_parameters()
 
+    @classmethod
+    def why_unavailable(cls) -> str | None:
+        """Says so where torch_geometric is not installed."""
+        try:
+            _gat_conv()
+        except InputError as error:
+            return str(error)
+        return None
+
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draws weights and attention vectors uniform by Glorot's bound of their last two sizes; biases are zero."""
         for parameter in self.parameters():
@@ -137,5 +146,5 @@ def _gat_conv() -> Any:
             warnings.simplefilter("ignore", DeprecationWarning)
             from torch_geometric.nn import GATConv
     except ImportError:
-        raise InputError('GAT needs torch_geometric, which is not here. Try: pip install "adagpr[pyg]"') from None
+        raise InputError('GAT needs torch_geometric, which is not installed. Try: pip install "adagpr[pyg]"') from None
     return GATConv

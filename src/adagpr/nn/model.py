@@ -128,6 +128,11 @@ class Model(nn.Module):
         self.drop_edge = drop_edge
         self._generator: np.random.Generator | None = None
 
+    @classmethod
+    def why_unavailable(cls) -> str | None:
+        """Why the model cannot be built on this machine, as a sentence; none where it can."""
+        return None
+
     @property
     def generator(self) -> np.random.Generator:
         """The stream that dropout draws from; unless `seed` was called it follows torch's global seed."""

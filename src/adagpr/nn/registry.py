@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from adagpr.nn.ppnp import PPNP
 from adagpr.nn.scattering_gcn import ScatteringGCN
 from adagpr.nn.sgc import SGC
 
-__all__ = ["MODELS", "build", "model_class", "model_options"]
+__all__ = ["MODELS", "ModelInfo", "build", "describe_model", "model_class", "model_options"]
 
 _CLASSES: tuple[type[Model], ...] = (
     AdaGPR,
@@ -51,6 +52,30 @@ DEFAULT_HIDDEN_CHANNELS = 64
 
 _FROM_DATA = ("in_channels", "out_channels")
 
+# The sizes that `describe_model` counts parameters for: those of Cora.
+_NUM_FEATURES, _NUM_CLASSES = 1433, 7
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A model of the registry.
+
+    Attributes:
+        name: Its name.
+        paper: Authors and year.
+        num_layers: Its depth by default, where it has one.
+        num_parameters: Its number of parameters by default, on Cora.
+        good_for: When to take it.
+        options: What a user chooses, with the defaults.
+    """
+
+    name: str
+    paper: str
+    num_layers: int | None
+    num_parameters: int
+    good_for: str
+    options: dict[str, Any]
+
 
 def model_class(name: str) -> type[Model]:
     """The class of the model with that name."""
@@ -74,6 +99,22 @@ def build(name: str, arguments: Mapping[str, Any]) -> Model:
     values = check_call(model.__name__, _unwrapped(model), arguments)
     with torch.random.fork_rng(devices=[]):
         return model(**values)
+
+
+def describe_model(name: str) -> ModelInfo:
+    """What a model is, as it is by default.
+
+    Raises:
+        InputError: There is no such model, or a package that it needs is not installed; see `Model.why_unavailable`.
+
+    Example:
+        >>> describe_model("gcn").num_parameters
+        92231
+    """
+    options = model_options(name)
+    model = build(name, {**options, "in_channels": _NUM_FEATURES, "out_channels": _NUM_CLASSES})
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return ModelInfo(name, model.paper, options.get("num_layers"), count, model.good_for, options)
 
 
 def _unwrapped(model: type[Model]) -> Any:
