@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from adagpr.data import csbm, from_tables, load
     from adagpr.estimator import AdaGPRClassifier
-    from adagpr.exporting import edge_inputs, export_run, load_exported
+    from adagpr.exporting import edge_inputs, export, load_exported
     from adagpr.graph import Graph, Split, from_edge_index, from_scipy
     from adagpr.insight.bounds import bounds
     from adagpr.insight.explain import explain
@@ -27,7 +27,7 @@ _HOMES = {
     "adagpr.interop": ("from_networkx", "from_pyg", "splits_from_pyg", "to_pyg"),
     "adagpr.data": ("csbm", "from_tables", "load"),
     "adagpr.estimator": ("AdaGPRClassifier",),
-    "adagpr.exporting": ("edge_inputs", "export_run", "load_exported"),
+    "adagpr.exporting": ("edge_inputs", "export", "load_exported"),
     "adagpr.graph": ("Graph", "Split", "from_edge_index", "from_scipy"),
     "adagpr.insight": ("bounds", "explain"),
     "adagpr.nn": ("AdaGPR", "AdaGPRConv", "GCNII", "MLP"),
@@ -64,7 +64,7 @@ __all__ = [  # noqa: RUF022 - in the order of the rooms
     "bounds",
     "explain",
     "edge_inputs",
-    "export_run",
+    "export",
     "load_exported",
 ]
 

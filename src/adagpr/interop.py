@@ -183,7 +183,9 @@ def _data_class() -> Any:
             warnings.simplefilter("ignore", DeprecationWarning)
             from torch_geometric.data import Data
     except ImportError:
-        raise InputError('to_pyg needs torch_geometric, which is not installed. Try: pip install "adagpr[pyg]"') from None
+        raise InputError(
+            'to_pyg needs torch_geometric, which is not installed. Try: pip install "adagpr[pyg]"'
+        ) from None
     return Data
 
 

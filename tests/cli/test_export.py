@@ -48,7 +48,7 @@ def test_a_person_reads_what_is_left_and_what_that_saves(runs: Path, tmp_path: P
 def test_a_network_that_reads_the_graph_says_how_its_operator_is_made(runs: Path, tmp_path: Path) -> None:
     printed = adagpr("export", str(runs / "adagpr"), "--format", "onnx", "-o", str(tmp_path / "one.onnx"))
     assert "edge_target [num_edges] int64" in printed
-    assert "The operator is that of direction 'directed' with self loops; adagpr.exporting.edge_inputs gives" in printed
+    assert "The operator is that of direction 'directed' with self loops; adagpr.edge_inputs gives" in printed
 
 
 @pytest.mark.parametrize("format_", ["safetensors", "onnx", "torch"])
@@ -72,7 +72,9 @@ def test_a_run_whose_data_are_gone_is_still_exported(runs: Path, tmp_path: Path)
     (moved / "record.json").write_text(json.dumps(record))
     found = json.loads(adagpr("export", str(moved), "--json"))
     assert found["measured"] is None
-    assert found["remarks"][0].startswith("Nothing was measured for want of the run's graph. The run's data cannot be ")
+    assert found["remarks"][0].startswith(
+        "Nothing was measured, because the run's graph could not be loaded. The run's data cannot be "
+    )
     assert (moved / "exported.safetensors").exists()
 
 

@@ -19,9 +19,9 @@ import torch
 
 from adagpr.errors import InputError
 from adagpr.exporting import Exported, edge_inputs, load_exported
-from adagpr.exporting.onnx_file import to_onnx
-from adagpr.exporting.safetensors_file import description, to_safetensors
-from adagpr.exporting.torch_file import to_torch
+from adagpr.exporting.onnx import to_onnx
+from adagpr.exporting.safetensors import description, to_safetensors
+from adagpr.exporting.torch import to_torch
 from adagpr.graph import Graph
 from adagpr.ops import Direction, operator
 from adagpr.ops.operator import csr_tensor

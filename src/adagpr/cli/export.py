@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from adagpr.cli.console import show, show_json, table
 from adagpr.cli.options import DataRoot, MovedFile
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from adagpr.exporting import ExportFormat, ExportReport
-
-__all__ = ["export"]
 
 
 def export(
@@ -34,55 +32,35 @@ def export(
 
     For example: adagpr export runs/texas-adagpr-0123 --format onnx -o texas.onnx
     """
-    from adagpr.exporting import export_run
+    from adagpr.exporting import export as export_run
 
     report = export_run(run, cast("ExportFormat", format), out, dataset=dataset, data_root=data_root)
     if as_json:
-        typer.echo(json.dumps(report.to_plain(), indent=2, allow_nan=False))
+        show_json(report.to_plain())
     else:
-        _show(report)
-
-
-def _show(report: ExportReport) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    console.print(_layers(report), "", _savings(report), "")
-    for sentence in _sentences(report):
-        console.print(sentence, soft_wrap=True, markup=False)
-
-
-def _table(*headings: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left", no_wrap=True)
-    return table
+        show(_layers(report), "", _savings(report), "", *_sentences(report))
 
 
 def _layers(report: ExportReport) -> Table:
-    table = _table("layer", "hops used", "products", "left")
+    rows = []
     for item in report.layers:
         used = (", ".join(map(str, item.hops)) or "only h0") if item.kept else "left out"
-        table.add_row(str(item.layer), used, str(item.products), str(item.products_left))
-    return table
+        rows.append((str(item.layer), used, str(item.products), str(item.products_left)))
+    return table(("layer", "hops used", "products", "left"), rows)
 
 
 def _savings(report: ExportReport) -> Table:
     before, after = report.before, report.after
     rows = [
         ("sparse products", before.sparse_products, after.sparse_products),
-        ("multiply-adds a node", before.per_node, after.per_node),
-        ("multiply-adds an edge", before.per_edge, after.per_edge),
+        ("multiply-adds per node", before.per_node, after.per_node),
+        ("multiply-adds per edge", before.per_edge, after.per_edge),
     ]
     if report.measured is not None:
-        rows.append(("multiply-adds a pass", report.measured.multiply_adds, report.measured.multiply_adds_left))
+        rows.append(("multiply-adds per pass", report.measured.multiply_adds, report.measured.multiply_adds_left))
     rows.append(("parameters", before.parameters, after.parameters))
-    table = _table("", "as trained", "exported", "saved")
-    for name, old, new in rows:
-        table.add_row(name, f"{old:,}", f"{new:,}", _saved(old, new))
-    return table
+    cells = [(name, f"{old:,}", f"{new:,}", _saved(old, new)) for name, old, new in rows]
+    return table(("", "as trained", "exported", "saved"), cells)
 
 
 def _saved(before: int, after: int) -> str:
@@ -94,7 +72,7 @@ def _sentences(report: ExportReport) -> list[str]:
     sentences = ["As trained, every hop of every layer is counted; features count as dense."]
     if report.measured is not None:
         sentences.append(
-            f"A pass is one over the run's own graph: {report.measured.num_nodes} nodes, {report.measured.num_entries} "
+            f"A pass goes over the run's own graph: {report.measured.num_nodes} nodes, {report.measured.num_entries} "
             f"entries of its operator. No logit differs there by more than {report.measured.max_difference:.1e}; the "
             f"largest is {report.measured.max_logit:.3g}."
         )
@@ -102,7 +80,7 @@ def _sentences(report: ExportReport) -> list[str]:
     sentences.append(f"It takes {taken}.")
     if report.needs_graph:
         loops = "with" if report.self_loops else "without"
-        edges = "" if report.format == "safetensors" else "; adagpr.exporting.edge_inputs gives its edges"
+        edges = "" if report.format == "safetensors" else "; adagpr.edge_inputs gives its edges"
         sentences.append(f"The operator is that of direction '{report.direction}' {loops} self loops{edges}.")
     else:
         sentences.append("No layer uses the graph, so it runs without one.")

@@ -1,10 +1,9 @@
-"""Trained networks made lighter, and written as files that run elsewhere."""
+"""Trained networks reduced to what they still compute, and written as files that run elsewhere."""
 
-from adagpr.exporting.edges import edge_inputs
-from adagpr.exporting.export import FORMATS, ExportFormat, ExportReport, export_run, pruned_run
-from adagpr.exporting.network import About, Exported
+from adagpr.exporting.module import About, Exported, edge_inputs
 from adagpr.exporting.prune import Cost, Pruned, PrunedLayer, prune
-from adagpr.exporting.safetensors_file import load_exported
+from adagpr.exporting.run import FORMATS, ExportFormat, ExportReport, export, pruned_run
+from adagpr.exporting.safetensors import load_exported
 
 __all__ = [
     "FORMATS",
@@ -16,7 +15,7 @@ __all__ = [
     "Pruned",
     "PrunedLayer",
     "edge_inputs",
-    "export_run",
+    "export",
     "load_exported",
     "prune",
     "pruned_run",

@@ -28,8 +28,6 @@ from torch import Tensor
 from adagpr.errors import InputError
 from adagpr.nn import EDGES, LayerView, Model
 
-__all__ = ["Cost", "Pruned", "PrunedLayer", "cost_as_trained", "cost_pruned", "prune"]
-
 
 @dataclass(frozen=True, eq=False)
 class PrunedLayer:

@@ -1,18 +1,18 @@
-"""A pruned network as a torch module, and how it is described in files."""
+"""A pruned network as a torch module, and the inputs that it takes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from adagpr.errors import InputError
 from adagpr.exporting.prune import Pruned, PrunedLayer
-from adagpr.ops import Direction, Features, Operator, linear
-
-__all__ = ["About", "Exported", "edge_product", "no_product"]
+from adagpr.graph import Graph
+from adagpr.ops import Direction, Features, Operator, linear, operator
 
 # The operator times a matrix, plus another matrix where there is one.
 Product = Callable[[Tensor, Tensor | None], Tensor]
@@ -169,3 +169,34 @@ def edge_product(source: Tensor, target: Tensor, weight: Tensor) -> Product:
         return (torch.zeros_like(h) if plus is None else plus).index_add(0, target, messages)
 
     return product
+
+
+def edge_inputs(graph: Graph, direction: Direction = "directed", self_loops: bool = True) -> dict[str, np.ndarray]:
+    """The normalised operator of a graph as the inputs of an exported network.
+
+    Entry ``[i, j]`` of the operator says how much node ``i`` reads of node ``j``: it is the edge with target ``i`` and
+    source ``j``. With ``"directed"`` that is an edge of the graph from ``i`` to ``j``; see `adagpr.operator`.
+
+    Args:
+        graph: The graph.
+        direction: How the network's operator reads edges; the exported file says it.
+        self_loops: Whether the network's operator has the identity added; likewise.
+
+    Returns:
+        ``edge_source`` and ``edge_target`` as int64 and ``edge_weight`` as float32, one entry an edge, by target.
+
+    Example:
+        >>> from adagpr.graph import from_scipy
+        >>> pair = from_scipy([[0, 1], [0, 0]], [[1.0], [2.0]], [0, 1])
+        >>> edges = edge_inputs(pair)
+        >>> edges["edge_target"].tolist(), edges["edge_source"].tolist()
+        ([0, 0, 1], [0, 1, 1])
+    """
+    op = operator(graph, direction, self_loops)
+    parts = (op.matrix.crow_indices(), op.matrix.col_indices(), op.matrix.values())
+    rows, columns, values = (part.cpu().numpy() for part in parts)
+    return {
+        "edge_source": columns.astype(np.int64),
+        "edge_target": np.repeat(np.arange(op.num_nodes, dtype=np.int64), np.diff(rows)),
+        "edge_weight": values.astype(np.float32),
+    }

@@ -11,19 +11,17 @@ from typing import Any, Literal
 import torch
 
 from adagpr.errors import InputError, unknown_name
-from adagpr.exporting.network import About, Exported
-from adagpr.exporting.onnx_file import to_onnx
+from adagpr.exporting.module import About, Exported
+from adagpr.exporting.onnx import to_onnx
 from adagpr.exporting.prune import Cost, Pruned, cost_as_trained, cost_pruned, prune
-from adagpr.exporting.safetensors_file import to_safetensors
-from adagpr.exporting.torch_file import to_torch
+from adagpr.exporting.safetensors import to_safetensors
+from adagpr.exporting.torch import to_torch
 from adagpr.files import digest, make_folder, write_atomically
 from adagpr.graph import Graph
 from adagpr.insight.source import graph_of
 from adagpr.nn import EDGES, Model
 from adagpr.ops import features, operator
 from adagpr.training import Run, load_run
-
-__all__ = ["FORMATS", "ExportFormat", "ExportReport", "Input", "LayerUse", "Measured", "export_run", "pruned_run"]
 
 ExportFormat = Literal["safetensors", "onnx", "torch"]
 
@@ -88,7 +86,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What `export_run` wrote, and what that saves.
+    """What `export` wrote, and what that saves.
 
     Attributes:
         model: Name of the model.
@@ -125,7 +123,7 @@ class ExportReport:
         return asdict(self)
 
 
-def export_run(
+def export(
     run: Run | Path | str,
     format: ExportFormat = "safetensors",  # noqa: A002 - the name of the flag
     out: Path | str | None = None,
@@ -159,7 +157,7 @@ def export_run(
         >>> graph, splits = adagpr.load("csbm", num_nodes=60)
         >>> run = adagpr.fit(graph, splits[0], num_layers=2, max_epochs=3)
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     report = export_run(run, "safetensors", f"{folder}/small.safetensors")
+        ...     report = export(run, "safetensors", f"{folder}/small.safetensors")
         >>> [item.name for item in report.inputs]
         ['x', 'operator']
     """
@@ -255,7 +253,7 @@ def _measure(
     except InputError as error:
         if graph is not None or dataset is not None or data_root is not None:
             raise
-        return None, (f"Nothing was measured for want of the run's graph. {error}",)
+        return None, (f"Nothing was measured, because the run's graph could not be loaded. {error}",)
     op = operator(graph, exported.about.direction, exported.about.self_loops)
     x = features(graph.x)
     with torch.no_grad():

@@ -14,14 +14,12 @@ from torch import Tensor
 
 import adagpr
 from adagpr.errors import InputError
-from adagpr.exporting.network import Exported
+from adagpr.exporting.module import Exported
 from adagpr.exporting.prune import PrunedLayer
-from adagpr.exporting.safetensors_file import description
+from adagpr.exporting.safetensors import description
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TensorProto
-
-__all__ = ["OPSET", "to_onnx"]
 
 # The first in which ScatterElements can add, and the version of the file form that came with it.
 OPSET = 16

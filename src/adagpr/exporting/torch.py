@@ -17,36 +17,30 @@ import torch
 from torch import Tensor, nn
 
 from adagpr.errors import InputError
-from adagpr.exporting.network import Exported, edge_product, no_product
-from adagpr.exporting.safetensors_file import description
-
-__all__ = ["to_torch"]
+from adagpr.exporting.module import Exported, edge_product, no_product
+from adagpr.exporting.safetensors import description
 
 # Example sizes: none is 0 or 1, which torch takes for constants, and no two are alike.
 _NUM_NODES, _NUM_EDGES = 5, 7
 
 
-class _Alone(nn.Module):
-    """A network that takes features alone."""
+class _Program(nn.Module):
+    """A network that takes the operator as edges, or features alone."""
 
     def __init__(self, exported: Exported) -> None:
         super().__init__()
         self.exported = exported
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        edge_source: Tensor | None = None,
+        edge_target: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+    ) -> Tensor:
         """Logits of all nodes."""
-        return self.exported.compute(x, no_product)
-
-
-class _WithEdges(nn.Module):
-    """A network that takes the operator as edges."""
-
-    def __init__(self, exported: Exported) -> None:
-        super().__init__()
-        self.exported = exported
-
-    def forward(self, x: Tensor, edge_source: Tensor, edge_target: Tensor, edge_weight: Tensor) -> Tensor:
-        """Logits of all nodes."""
+        if edge_source is None or edge_target is None or edge_weight is None:
+            return self.exported.compute(x, no_product)
         return self.exported.compute(x, edge_product(edge_source, edge_target, edge_weight))
 
 
@@ -60,12 +54,11 @@ def to_torch(exported: Exported) -> bytes:
         ends = torch.arange(_NUM_EDGES) % _NUM_NODES
         inputs += [ends, ends.clone(), weight.new_zeros(_NUM_EDGES)]
         shapes |= {name: {0: edges} for name in ("edge_source", "edge_target", "edge_weight")}
-    wrapped = _WithEdges(exported) if exported.needs_graph else _Alone(exported)
     buffer = io.BytesIO()
     with torch.no_grad(), warnings.catch_warnings():
         # Torch warns of its own old parts while it traces.
         warnings.simplefilter("ignore")
-        program = torch.export.export(wrapped.eval(), tuple(inputs), dynamic_shapes=shapes)
+        program = torch.export.export(_Program(exported).eval(), tuple(inputs), dynamic_shapes=shapes)
         program.example_inputs = None
         torch.export.save(program, buffer, extra_files={"adagpr.json": description(exported)})
     content = buffer.getvalue()

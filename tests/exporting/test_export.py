@@ -1,4 +1,4 @@
-"""`export_run` on runs that were really trained."""
+"""`export` on runs that were really trained."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 
 from adagpr.data import csbm, load
 from adagpr.errors import InputError, StorageError
-from adagpr.exporting import FORMATS, edge_inputs, export_run, load_exported
-from adagpr.exporting import export as module
+from adagpr.exporting import FORMATS, edge_inputs, export, load_exported
+from adagpr.exporting import run as module
 from adagpr.graph import Graph, Split
 from adagpr.ops import features, operator
 from adagpr.training import Run, fit
@@ -33,7 +33,7 @@ def run(data: tuple[Graph, Split], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_the_report_adds_up(run: Run, tmp_path: Path) -> None:
-    report = export_run(run, out=tmp_path / "new" / "one.safetensors")
+    report = export(run, out=tmp_path / "new" / "one.safetensors")
     assert report.num_bytes == (tmp_path / "new" / "one.safetensors").stat().st_size
     assert report.before.sparse_products == sum(item.products for item in report.layers) == 6
     assert report.after.sparse_products == sum(item.products_left for item in report.layers)
@@ -45,7 +45,7 @@ def test_the_report_adds_up(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_file_says_what_the_run_was(run: Run, tmp_path: Path, data: tuple[Graph, Split]) -> None:
-    export_run(run, out=tmp_path / "one.safetensors")
+    export(run, out=tmp_path / "one.safetensors")
     back = load_exported(tmp_path / "one.safetensors")
     assert back.about.class_names == data[0].class_names
     assert (back.about.direction, back.about.self_loops) == ("symmetric", True)
@@ -59,7 +59,7 @@ def test_the_file_says_what_the_run_was(run: Run, tmp_path: Path, data: tuple[Gr
 @pytest.mark.parametrize("format_", FORMATS)
 def test_by_default_the_file_is_in_the_runs_folder(format_: Any, run: Run) -> None:
     assert run.folder is not None
-    report = export_run(run.folder, format_)
+    report = export(run.folder, format_)
     assert report.path == str(run.folder / f"exported{FORMATS[format_][0]}")
     assert Path(report.path).stat().st_size == report.num_bytes > 0
 
@@ -69,14 +69,16 @@ def test_a_graph_in_memory_is_measured_where_it_is_given(tmp_path: Path) -> None
     split = Split(torch.arange(20), torch.arange(20, 30), torch.arange(30, 40), "own")
     run = fit(graph, split, num_layers=1, max_epochs=2)
     path = tmp_path / "one.safetensors"
-    left_out = export_run(run, out=path)
+    left_out = export(run, out=path)
     assert left_out.measured is None
-    assert left_out.remarks[0].startswith("Nothing was measured for want of the run's graph. This is not the graph of")
-    assert export_run(run, out=path, graph=graph).measured is not None
+    assert left_out.remarks[0].startswith(
+        "Nothing was measured, because the run's graph could not be loaded. This is not the graph of"
+    )
+    assert export(run, out=path, graph=graph).measured is not None
     with pytest.raises(InputError, match="This is not the graph of the run"):
-        export_run(run, out=path, graph=csbm(num_nodes=40, seed=8))
+        export(run, out=path, graph=csbm(num_nodes=40, seed=8))
     with pytest.raises(InputError, match="This run is kept in no folder, so the file to write must be given"):
-        export_run(run)
+        export(run)
 
 
 def test_a_failed_write_leaves_the_old_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +91,7 @@ def test_a_failed_write_leaves_the_old_file(run: Run, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(module, "_write", full)
     with pytest.raises(StorageError, match="the disk is full"):
-        export_run(run, out=path)
+        export(run, out=path)
     assert path.read_text() == "old"
     assert [item.name for item in tmp_path.iterdir()] == ["one.safetensors"]
 
@@ -98,15 +100,15 @@ def test_the_runs_own_files_are_not_written_over(run: Run) -> None:
     assert run.folder is not None
     before = (run.folder / "model.safetensors").read_bytes()
     with pytest.raises(InputError, match="belongs to the run itself"):
-        export_run(run, out=run.folder / "." / "model.safetensors")
+        export(run, out=run.folder / "." / "model.safetensors")
     with pytest.raises(InputError, match="is a folder; give the name of a file in it"):
-        export_run(run, out=run.folder)
+        export(run, out=run.folder)
     assert (run.folder / "model.safetensors").read_bytes() == before
 
 
 def test_layers_that_nothing_reads_are_said_to_be_left_out(data: tuple[Graph, Split], tmp_path: Path) -> None:
     run = fit(*data, **{**OPTIONS, "alpha": [0.1, 1.0, 0.1], "max_epochs": 2})
-    report = export_run(run, out=tmp_path / "one.safetensors")
+    report = export(run, out=tmp_path / "one.safetensors")
     assert [item.kept for item in report.layers] == [False, True, True]
     assert report.layers[1].hops == ()
     assert report.layers[1].products_left == 0
@@ -115,7 +117,7 @@ def test_layers_that_nothing_reads_are_said_to_be_left_out(data: tuple[Graph, Sp
 def test_cora_in_onnxruntime_is_ours_to_five_digits(benchmark_root: Path, tmp_path: Path) -> None:
     graph, splits = load("cora", "public", data_root=benchmark_root)
     run = fit(graph, splits[0], num_layers=8, hidden_channels=32, max_epochs=5)
-    report = export_run(run, "onnx", tmp_path / "cora.onnx", graph=graph)
+    report = export(run, "onnx", tmp_path / "cora.onnx", graph=graph)
     assert [item.name for item in report.inputs] == ["x", "edge_source", "edge_target", "edge_weight"]
     session = onnxruntime.InferenceSession(report.path, providers=["CPUExecutionProvider"])
     x = graph.x.numpy() if isinstance(graph.x, torch.Tensor) else graph.x.toarray()
@@ -129,7 +131,7 @@ def test_pruned_texas_runs_with_no_graph(benchmark_root: Path, tmp_path: Path) -
     graph, splits = load("texas", "geom-gcn", data_root=benchmark_root)
     fixed: dict[str, Any] = {"num_coeffs": 4, "projection": "fixed", "fixed_coeffs": [1.0, 0.0, 0.0, 0.0]}
     run = fit(graph, splits[0], num_layers=4, alpha=0.5, theta=1.0, max_epochs=30, **fixed)
-    report = export_run(run, "onnx", tmp_path / "texas.onnx", graph=graph)
+    report = export(run, "onnx", tmp_path / "texas.onnx", graph=graph)
     assert [item.name for item in report.inputs] == ["x"]
     assert (report.before.sparse_products, report.after.sparse_products, report.after.per_edge) == (12, 0, 0)
     session = onnxruntime.InferenceSession(report.path, providers=["CPUExecutionProvider"])

@@ -8,8 +8,9 @@ trained coefficients and the SHA-256 sum of its configuration. Reading a file ru
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import safetensors.torch
 import torch
@@ -19,34 +20,31 @@ from torch import Tensor
 
 from adagpr.arguments import Positive
 from adagpr.errors import InputError
-from adagpr.exporting.network import About, Exported
+from adagpr.exporting.module import About, Exported
 from adagpr.exporting.prune import Pruned, PrunedLayer
 from adagpr.ops import Direction
-
-__all__ = ["VERSION", "description", "load_exported", "to_safetensors"]
-
-VERSION: Final = 1
 
 _KEY = "adagpr"
 
 _Size = Annotated[int, Field(ge=1)]
+_STRICT = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class _LayerPart(BaseModel):
     """One layer without its weights."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = _STRICT
 
     layer: _Size
-    hops: Annotated[list[FiniteFloat], Field(min_length=1)]
+    hops: Annotated[tuple[FiniteFloat, ...], Field(min_length=1)]
     residual: FiniteFloat
     has_weight_0: bool
 
 
 class _Description(BaseModel):
-    """All of a network but its weights."""
+    """All of a network but its weights; what is in `About`, too, has the same name there."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = _STRICT
 
     version: Literal[1]
     model: str
@@ -56,41 +54,30 @@ class _Description(BaseModel):
     needs_graph: bool
     direction: Direction
     self_loops: bool
-    class_names: list[str]
-    layers: list[_LayerPart]
-    coefficients: list[list[FiniteFloat]]
-    alphas: list[FiniteFloat]
+    class_names: tuple[str, ...]
+    layers: tuple[_LayerPart, ...]
+    coefficients: tuple[tuple[FiniteFloat, ...], ...]
+    alphas: tuple[FiniteFloat, ...]
     config_sha256: str
     temperature: Positive = 1.0
 
 
 def description(exported: Exported) -> str:
     """The description of a network as JSON."""
-    network, about = exported.network, exported.about
+    network = exported.network
     in_channels, hidden_channels, out_channels = network.sizes
+    layers = tuple(
+        _LayerPart(layer=item.number, hops=item.hops, residual=item.residual, has_weight_0=item.weight_0 is not None)
+        for item in network.layers
+    )
     plain = _Description(
-        version=VERSION,
-        model=about.model,
+        version=1,
         in_channels=in_channels,
         hidden_channels=hidden_channels,
         out_channels=out_channels,
         needs_graph=network.needs_graph,
-        direction=about.direction,
-        self_loops=about.self_loops,
-        class_names=list(about.class_names),
-        layers=[
-            _LayerPart(
-                layer=layer.number,
-                hops=list(layer.hops),
-                residual=layer.residual,
-                has_weight_0=layer.weight_0 is not None,
-            )
-            for layer in network.layers
-        ],
-        coefficients=[list(row) for row in about.coefficients],
-        alphas=list(about.alphas),
-        config_sha256=about.config_sha256,
-        temperature=about.temperature,
+        layers=layers,
+        **vars(exported.about),
     )
     return json.dumps(plain.model_dump(), allow_nan=False)
 
@@ -132,7 +119,8 @@ def load_exported(path: Path | str) -> Exported:
         place = ".".join(map(str, first["loc"])) or "the whole"
         raise InputError(f"{path}: the description of the network is wrong at {place} ({first['msg']}).") from error
     _check(path, plain, tensors)
-    return Exported(_network(plain, tensors), _about(plain))
+    about = About(**{item.name: getattr(plain, item.name) for item in fields(About)})
+    return Exported(_network(plain, tensors), about)
 
 
 def _shapes(plain: _Description) -> dict[str, tuple[int, ...]]:
@@ -168,27 +156,8 @@ def _shape(shape: tuple[int, ...] | None) -> str:
 
 
 def _network(plain: _Description, tensors: dict[str, Tensor]) -> Pruned:
-    layers = [
-        PrunedLayer(
-            layer.layer,
-            tuple(layer.hops),
-            layer.residual,
-            tensors[f"layers.{place}.weight"],
-            tensors.get(f"layers.{place}.weight_0"),
-        )
-        for place, layer in enumerate(plain.layers)
-    ]
+    layers = []
+    for place, item in enumerate(plain.layers):
+        weight, weight_0 = tensors[f"layers.{place}.weight"], tensors.get(f"layers.{place}.weight_0")
+        layers.append(PrunedLayer(item.layer, item.hops, item.residual, weight, weight_0))
     return Pruned(tensors["weight_in"], tensors["bias_in"], tuple(layers), tensors["weight_out"], tensors["bias_out"])
-
-
-def _about(plain: _Description) -> About:
-    return About(
-        model=plain.model,
-        class_names=tuple(plain.class_names),
-        direction=plain.direction,
-        self_loops=plain.self_loops,
-        coefficients=tuple(tuple(row) for row in plain.coefficients),
-        alphas=tuple(plain.alphas),
-        config_sha256=plain.config_sha256,
-        temperature=plain.temperature,
-    )
