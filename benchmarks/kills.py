@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 import adagpr
 from adagpr.files import read_json, write_json
-from adagpr.partitioning.cut import partition_graph
+from adagpr.partitioning import partition_graph
 from adagpr.system import describe_machine
 
 NUM_EPOCHS = 600

@@ -5,7 +5,7 @@ python benchmarks/scaling.py --again      # measures all anew
 python benchmarks/scaling.py --table      # prints the page
 
 Epochs of R-MAT graphs are timed on one thread, each size in a process of its own; Cora is trained by two ranks. The
-words of the page are in ``benchmarks/scaling.md``, the counts in `adagpr.partitioning.cost`.
+words of the page are in ``benchmarks/scaling.md``, the counts in `benchmarks/cost.py`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import cost
 import numpy as np
 import pyarrow.parquet as pq
+from cost import Shape, Speeds
 from jinja2 import Environment, StrictUndefined
 from scipy.optimize import nnls
 from torch import Tensor
@@ -41,11 +43,7 @@ from adagpr.files import read_json, write_json, write_text
 from adagpr.graph import Graph
 from adagpr.nn import build
 from adagpr.ops import buffer_pool, watch_kernels
-from adagpr.partitioning import cost
-from adagpr.partitioning.assign import IMBALANCE
-from adagpr.partitioning.cost import Shape, Speeds
-from adagpr.partitioning.cut import metis_memory, partition_graph
-from adagpr.partitioning.process_group import PATIENCE
+from adagpr.partitioning import IMBALANCE, PATIENCE, metis_memory, partition_graph
 from adagpr.system import describe_machine, forget_peak_memory, peak_memory_mb
 from adagpr.training import TrainingConfig
 from adagpr.training.fitting import CHECKPOINT_SECONDS, Session, inputs_of, session, threads

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from adagpr.partitioning import cost
-from adagpr.partitioning.cost import Shape, Speeds
+from benchmarks import cost
+from benchmarks.cost import Shape, Speeds
 
 ROOT = Path(__file__).parents[1]
 MACHINE = {"processor": "abacus", "num_cores": 2, "platform": "none", "python": "3", "torch": "2", "adagpr": "0"}

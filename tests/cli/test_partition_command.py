@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from adagpr.cli.partition import _bytes
 from adagpr.data import load
 from adagpr.errors import InputError
-from adagpr.partitioning.parts import open_parts
+from adagpr.partitioning import open_parts, partition
 
 Ended = tuple[int, str, str]
 TABLES = ["partition", "--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "topic"]
@@ -114,7 +115,7 @@ def test_what_was_found_in_tables_is_said(folder: Path, ended: Callable[..., End
     ("words", "sentence"),
     [
         (["digits", "--nodes", "nodes.csv"], "Give a data set or tables, not both: 'digits' and --nodes."),
-        ([], "Name a data set, or give tables with --nodes, --edges and --label."),
+        ([], "Name a data set, or give tables: nodes, edges and the column of the label."),
         (
             ["--nodes", "nodes.csv", "--edges", "edges.csv"],
             "Tables need --nodes, --edges and --label; --label is missing.",
@@ -165,7 +166,7 @@ def test_of_several_splits_one_must_be_named(
     tmp_path: Path, benchmark_root: Path, ended: Callable[..., Ended], refused: Callable[..., str]
 ) -> None:
     words = ["partition", "texas", "--parts", "3", "-o", "parts", "--data-root", str(benchmark_root)]
-    assert "has 10 such splits: name one, for example --split geom-gcn/0." in refused(tmp_path, *words)
+    assert "has 10 such splits: name one, for example geom-gcn/0." in refused(tmp_path, *words)
     assert shown(ended, tmp_path, *words, "--split", "geom-gcn/4")["split"] == "geom-gcn/4"
 
 
@@ -176,8 +177,14 @@ def test_sizes_are_read_as_people_write_them(text: str, size: float) -> None:
     assert _bytes(text) == size
 
 
-def test_the_default_is_half_of_what_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adagpr.system.available_memory", lambda: 6e9)
-    assert _bytes(None) == 3e9
+def test_the_default_is_half_of_what_is_available(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables: dict[str, Any] = {"nodes": str(folder / "nodes.csv"), "edges": str(folder / "edges.csv"), "label": "topic"}
+    found = {}
+    for available in (2e9, 2e8):
+        monkeypatch.setattr(
+            sys.modules["adagpr.partitioning.partition"], "available_memory", lambda size=available: size
+        )
+        found[available] = partition(parts=3, out=folder / str(available), **tables).manifest.method
+    assert found == {2e9: "metis", 2e8: "greedy"}
     with pytest.raises(InputError, match="--memory takes a size"):
         _bytes("-1GB")

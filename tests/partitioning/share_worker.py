@@ -9,8 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from adagpr.nn import AdaGPR
-from adagpr.partitioning.parts import open_parts
-from adagpr.partitioning.process_group import group_from_environment
+from adagpr.partitioning import group_from_environment, open_parts
 from adagpr.training.config import TrainingConfig
 from adagpr.training.shares import read_shard
 

@@ -16,10 +16,7 @@ from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
 from adagpr.nn import AdaGPR
 from adagpr.ops import WeightMaps, buffers, features, operator
-from adagpr.partitioning.cut import partition_graph
-from adagpr.partitioning.disk import stored_operator
-from adagpr.partitioning.join import induced, join
-from adagpr.partitioning.parts import Parts
+from adagpr.partitioning import Parts, induced, join, partition_graph, stored_operator
 from adagpr.training import fit
 from adagpr.training.batches import Batches
 from adagpr.training.config import TrainingConfig

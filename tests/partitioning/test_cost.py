@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from benchmarks import cost
+from benchmarks.cost import Operations, Shape, Speeds
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -21,13 +23,15 @@ from adagpr.data.splits import random_split
 from adagpr.graph import Graph
 from adagpr.nn import AdaGPR
 from adagpr.ops import SparseFeatures, buffer_pool, buffers, features, operator, watch_kernels
-from adagpr.partitioning import cost
-from adagpr.partitioning.cost import Operations, Shape, Speeds
-from adagpr.partitioning.cut import partition_graph
-from adagpr.partitioning.disk import stored_operator
-from adagpr.partitioning.exchange import Border, exchanged_operator, share_of_rank
-from adagpr.partitioning.join import join
-from adagpr.partitioning.process_group import Group
+from adagpr.partitioning import (
+    Group,
+    HaloExchange,
+    exchanged_operator,
+    join,
+    partition_graph,
+    parts_of_rank,
+    stored_operator,
+)
 from adagpr.training.batches import Batches
 from adagpr.training.config import TrainingConfig
 from adagpr.training.fitting import inputs_of
@@ -224,10 +228,10 @@ def test_parameters_are_those_of_the_model() -> None:
 def test_processes_hold_the_bytes_of_their_operators(tmp_path: Path) -> None:
     graph, size = plain_graph(), 3
     parts = partition_graph(graph, random_split(graph.y), 6, tmp_path / "parts")
-    border = Border(Group(), torch.empty(0, dtype=torch.int64), [0], [0])
+    border = HaloExchange(Group(), torch.empty(0, dtype=torch.int64), [0], [0])
     held = 0
     for rank in range(size):
-        op = exchanged_operator(join(parts, share_of_rank(6, rank, size)), border, True, torch.float32)
+        op = exchanged_operator(join(parts, parts_of_rank(6, rank, size)), border, True, torch.float32)
         held += bytes_of(op.matrix, op.transpose, op.outer, op.outer_transpose)
     found = cost.shared_memory(shape_of(graph), size, cost.border_rows(parts, size))
     assert size * found["operator"] == pytest.approx(held, rel=1e-3)
@@ -238,7 +242,7 @@ def test_border_rows_are_those_of_a_dense_count(make_graph: MakeGraph, tmp_path:
     parts = partition_graph(graph, random_split(graph.y), 5, tmp_path / "parts")
     rank = np.empty(graph.num_nodes, dtype=int)
     for number in range(size):
-        for part in share_of_rank(5, number, size):
+        for part in parts_of_rank(5, number, size):
             rank[parts[part].nodes()["position"].to_numpy()] = number
     dense = graph.adj.toarray() != 0
     read = [(dense[rank == number].any(axis=0) & (rank != number)).sum() for number in range(size)]

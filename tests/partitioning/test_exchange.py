@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from benchmarks.cost import border_bytes
 from safetensors.torch import load_file
 
 from adagpr.data.splits import random_split
 from adagpr.graph import Graph, Split, from_scipy
 from adagpr.ops import features, operator
-from adagpr.partitioning.cost import border_bytes
-from adagpr.partitioning.cut import partition_graph
-from adagpr.partitioning.parts import open_parts
+from adagpr.partitioning import open_parts, partition_graph
 from tests.partitioning.share_worker import COEFFS, DEPTH, WIDTH, main, the_model
 
 

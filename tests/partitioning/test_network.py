@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmarks.cost import border_bytes
 from safetensors.torch import load_file
 
 from adagpr.ops import features, operator
-from adagpr.partitioning.cost import border_bytes
-from adagpr.partitioning.cut import partition_graph
+from adagpr.partitioning import partition_graph
 from tests.partitioning.share_worker import COEFFS, DEPTH, WIDTH, the_model
 from tests.partitioning.test_exchange import directed_graph
 

@@ -16,8 +16,8 @@ from adagpr.data import load
 from adagpr.errors import BusyError, InputError
 from adagpr.files import folder_lock
 from adagpr.graph import Graph, Split, from_scipy
-from adagpr.partitioning.cut import partition_graph
-from adagpr.partitioning.parts import Method, Part, PartInfo, Parts, Rows, open_parts, write_part
+from adagpr.partitioning import Method, Part, Parts, Rows, open_parts, partition_graph
+from adagpr.partitioning.parts import PartInfo, write_part
 from adagpr.training.config import describe_data
 
 MakeGraph = Callable[..., Graph]

@@ -12,8 +12,8 @@ import torch
 
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
-from adagpr.partitioning.cut import partition_graph
-from adagpr.partitioning.parts import FILES, Parts, open_parts
+from adagpr.partitioning import Parts, open_parts, partition_graph
+from adagpr.partitioning.parts import FILES
 
 
 @pytest.fixture

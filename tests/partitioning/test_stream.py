@@ -16,8 +16,7 @@ import pytest
 
 from adagpr.data import load
 from adagpr.errors import InputError
-from adagpr.partitioning.cut import partition_graph
-from adagpr.partitioning.parts import Part, Parts
+from adagpr.partitioning import Part, Parts, partition_graph
 from adagpr.partitioning.stream import Columns, partition_tables
 from tests.partitioning.tables import COLUMNS, MEMORY, NUM_NODES, edge_table, node_table, saved
 

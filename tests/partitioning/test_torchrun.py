@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from adagpr.data.csbm import csbm
 from adagpr.data.splits import random_split
-from adagpr.partitioning.cut import partition_graph
+from adagpr.partitioning import partition_graph
 
 LAUNCH = ["--nnodes", "1", "--nproc-per-node", "2", "--max-restarts", "2", "--monitor-interval", "0.1"]
 NUM_EPOCHS = 300

@@ -11,7 +11,7 @@ import typer
 from adagpr.cli.console import show_json
 from adagpr.cli.options import DataRoot, check_tables, show_notes, takes_tables
 from adagpr.cli.request import Request, read_request
-from adagpr.cli.train_partition import Border, train_partition
+from adagpr.cli.train_partition import Precision, train_partition
 from adagpr.cli.training_bar import training_bar
 from adagpr.errors import InputError
 
@@ -66,7 +66,9 @@ def train(
             help="With --partitions: train on batches of so many parts, for a graph larger than memory; approximate.",
         ),
     ] = None,
-    border: Annotated[Border, typer.Option(help="With --partitions: how rows travel between processes.")] = "float32",
+    border: Annotated[
+        Precision, typer.Option(help="With --partitions: how rows travel between processes.")
+    ] = "float32",
     device: Annotated[str | None, typer.Option(help="cpu (the tested one) or cuda.")] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes for several runs. Default: one for each core.")

@@ -11,7 +11,7 @@ from adagpr.cli.console import show, show_json
 from adagpr.cli.training_bar import training_bar
 from adagpr.errors import InputError
 
-Border = Literal["float32", "bfloat16"]
+Precision = Literal["float32", "bfloat16"]
 
 
 def train_partition(
@@ -20,7 +20,7 @@ def train_partition(
     seeds: Sequence[int],
     out: Path | None,
     batch_parts: int | None,
-    border: Border,
+    border: Precision,
     options: dict[str, Any],
     as_json: bool,
 ) -> None:

@@ -1,1 +1,48 @@
-"""Graphs that do not fit: partitions on disk, borders exchanged between processes, batches of parts."""
+"""Graphs that do not fit: partitions on disk, borders exchanged between ranks, batches of parts."""
+
+from adagpr.partitioning.assign import IMBALANCE
+from adagpr.partitioning.cut import OnProgress, metis_memory, partition_graph
+from adagpr.partitioning.disk import StoredOperator, stored_operator
+from adagpr.partitioning.partition import partition
+from adagpr.partitioning.parts import Manifest, Method, Part, Parts, Rows, open_parts, part_name, positions
+from adagpr.partitioning.process_group import PATIENCE, Group, PendingRows, group_from_environment
+from adagpr.partitioning.shards import (
+    ExchangedOperator,
+    HaloExchange,
+    bounds_of_ranks,
+    exchanged_operator,
+    induced,
+    join,
+    operator_of,
+    parts_of_rank,
+)
+
+__all__ = [
+    "IMBALANCE",
+    "PATIENCE",
+    "ExchangedOperator",
+    "Group",
+    "HaloExchange",
+    "Manifest",
+    "Method",
+    "OnProgress",
+    "Part",
+    "Parts",
+    "PendingRows",
+    "Rows",
+    "StoredOperator",
+    "bounds_of_ranks",
+    "exchanged_operator",
+    "group_from_environment",
+    "induced",
+    "join",
+    "metis_memory",
+    "open_parts",
+    "operator_of",
+    "part_name",
+    "partition",
+    "partition_graph",
+    "parts_of_rank",
+    "positions",
+    "stored_operator",
+]

@@ -24,8 +24,6 @@ import scipy.sparse as sp
 
 from adagpr.errors import InputError
 
-__all__ = ["Block", "block_size", "capacity", "check_num_parts", "edge_cut", "greedy", "metis"]
-
 # First node, where the rows start and end among the columns (from 0), columns.
 Block = tuple[int, np.ndarray, np.ndarray]
 

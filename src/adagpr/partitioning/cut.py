@@ -23,17 +23,6 @@ from adagpr.graph import Graph, Split
 from adagpr.partitioning.assign import Block, check_num_parts, greedy, metis
 from adagpr.partitioning.parts import ROLES, Manifest, Method, PartInfo, Parts, Rows, open_parts, part_name, write_part
 
-__all__ = [
-    "Numbering",
-    "Progress",
-    "local_rows",
-    "method_of",
-    "metis_memory",
-    "opened",
-    "partition_graph",
-    "write_parts",
-]
-
 # Told what is being done, how far it is, and how far it goes, 0 where that is not known.
 OnProgress = Callable[[str, int, int], None]
 
@@ -169,7 +158,7 @@ def local_rows(
     return adj, halo
 
 
-class Progress:
+class PartitionState:
     """What is done of a partition under way.
 
     Attributes:
@@ -208,7 +197,7 @@ class Progress:
 
 
 @contextmanager
-def opened(folder: Path, asked: Mapping[str, Any]) -> Iterator[Progress | Parts]:
+def opened(folder: Path, asked: Mapping[str, Any]) -> Iterator[PartitionState | Parts]:
     """Holds a folder and gives what is under way in it, or the partition where it is complete.
 
     What is under way is kept after any stop but an `InputError`, which another try would meet again.
@@ -221,7 +210,7 @@ def opened(folder: Path, asked: Mapping[str, Any]) -> Iterator[Progress | Parts]
     make_folder(folder)
     with folder_lock(folder):
         if not (folder / "manifest.json").is_file():
-            progress = Progress(folder, key, asked["method"])
+            progress = PartitionState(folder, key, asked["method"])
             try:
                 yield progress
             except InputError:
@@ -237,7 +226,7 @@ def opened(folder: Path, asked: Mapping[str, Any]) -> Iterator[Progress | Parts]
 
 
 def write_parts(
-    progress: Progress, num_parts: int, rows: Callable[[int], Rows], on_progress: OnProgress | None = None
+    progress: PartitionState, num_parts: int, rows: Callable[[int], Rows], on_progress: OnProgress | None = None
 ) -> tuple[PartInfo, ...]:
     """Writes the parts that are not there yet, one by one."""
     infos = []

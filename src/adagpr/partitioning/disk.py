@@ -1,4 +1,4 @@
-"""Products of a whole graph that lies on disk, part by part: exact, in memory that does not grow with the graph.
+"""Products of a whole graph on disk, part by part: exact, in memory that does not grow with the graph.
 
 The normalised rows of each part are written once into a folder and mapped from there. A product reads its left side
 part by part; its right side and its result may be matrices on disk themselves (see `adagpr.ops.on_disk`). With
@@ -13,26 +13,22 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import safetensors.torch
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from adagpr.errors import InputError
 from adagpr.ops import Operator, csr, csr_tensor, multiply
-from adagpr.partitioning.operators import normalised
 from adagpr.partitioning.parts import Parts
-
-__all__ = ["StoredOperator", "stored_operator"]
+from adagpr.partitioning.shards import normalised
 
 _TENSORS = ("crow_indices", "col_indices", "values")
 
 
 @dataclass(frozen=True, eq=False)
 class StoredOperator(Operator):
-    """The normalised adjacency of a partition, on disk; there is no transpose, hence no gradient.
+    """The normalised adjacency of a partition, on disk; it has no transpose and gives no gradient.
 
     Attributes:
         parts: The partition.
@@ -60,42 +56,29 @@ class StoredOperator(Operator):
         return out
 
     def single_matrix(self, transposed: bool = False) -> None:
-        """None: the matrix lies in parts."""
+        """None: the matrix is in several files."""
 
     def _read(self, number: int) -> tuple[Tensor, Tensor, Tensor]:
-        """What the nodes of a part read of each other, what they read elsewhere, and where."""
-        info = self.parts.manifest.parts[number]
-        with safe_open(_file(self.folder, number), "pt") as file:
-            own = _matrix(file, "own", (info.num_nodes, info.num_nodes))
-            return own, _matrix(file, "outer", (info.num_nodes, info.num_halo)), file.get_tensor("halo")
-
-
-def _matrix(file: Any, name: str, shape: tuple[int, int]) -> Tensor:
-    rows, columns, values = (file.get_tensor(f"{name}.{key}") for key in _TENSORS)
-    return csr(rows, columns, values, shape)
-
-
-def _file(folder: Path, number: int) -> Path:
-    return folder / f"{number}.safetensors"
+        """What the nodes of a part read of each other, what they read of its halo, and the numbers of that."""
+        size, halo = self.parts[number].info.num_nodes, self.parts[number].info.num_halo
+        stored = safetensors.torch.load_file(self.folder / f"{number}.safetensors")
+        own, outer = (
+            csr(*(stored[f"{name}.{key}"] for key in _TENSORS), (size, width))  # type: ignore[call-arg,arg-type]
+            for name, width in (("own", size), ("outer", halo))
+        )
+        return own, outer, stored["halo"]
 
 
 @contextmanager
 def stored_operator(parts: Parts, self_loops: bool, folder: Path) -> Iterator[StoredOperator]:
-    """Writes the normalised rows of all parts, and removes them when the context ends.
-
-    Args:
-        parts: The partition.
-        self_loops: Whether to add the identity before normalising.
-        folder: A folder with room for them.
-    """
+    """Writes the normalised rows of all parts below ``folder``, and removes them when the context ends."""
     with TemporaryDirectory(prefix="rows-", dir=folder) as name:
-        own = Path(name)
         for number in range(len(parts)):
             rows = parts[number].rows()
             tensors = {"halo": torch.from_numpy(rows.halo)}
             for key, matrix in zip(("own", "outer"), normalised(rows, self_loops), strict=True):
                 tensor = csr_tensor(matrix)
                 tensors |= {f"{key}.{part}": getattr(tensor, part)() for part in _TENSORS}
-            safetensors.torch.save_file(tensors, _file(own, number))
+            safetensors.torch.save_file(tensors, Path(name) / f"{number}.safetensors")
         empty = torch.empty(0)
-        yield StoredOperator(empty, empty, "directed", self_loops, parts, own)
+        yield StoredOperator(empty, empty, "directed", self_loops, parts, Path(name))

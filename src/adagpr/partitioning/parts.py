@@ -36,8 +36,6 @@ from adagpr.errors import InputError
 from adagpr.files import make_folder, read_json, sha256_file, write_atomically, write_json
 from adagpr.graph import SPLIT_NAMES
 
-__all__ = ["FILES", "ROLES", "Manifest", "Part", "PartInfo", "Parts", "Rows", "open_parts", "positions", "write_part"]
-
 FORMAT = 1
 FILES = ("nodes.arrow", "graph.safetensors", "features.safetensors")
 # The number that stands for each part of the split.

@@ -21,10 +21,7 @@ from adagpr.errors import InputError
 from adagpr.metrics import accuracy
 from adagpr.nn import Model
 from adagpr.ops import features, matrix, on_disk
-from adagpr.partitioning.disk import StoredOperator
-from adagpr.partitioning.join import induced
-from adagpr.partitioning.operators import operator_of
-from adagpr.partitioning.parts import Parts, positions
+from adagpr.partitioning import Parts, StoredOperator, induced, operator_of, positions
 from adagpr.training.config import TrainingConfig
 from adagpr.training.loop import Measured, State, TrainingData, train_step
 

@@ -21,10 +21,15 @@ import torch
 from adagpr.errors import InputError, memory_errors
 from adagpr.files import folder_lock, make_folder, read_json, write_toml
 from adagpr.ops import buffer_pool
-from adagpr.partitioning.disk import stored_operator
-from adagpr.partitioning.exchange import share_of_rank
-from adagpr.partitioning.parts import Parts, open_parts, positions
-from adagpr.partitioning.process_group import Group, group_from_environment
+from adagpr.partitioning import (
+    Group,
+    Parts,
+    group_from_environment,
+    open_parts,
+    parts_of_rank,
+    positions,
+    stored_operator,
+)
 from adagpr.system import forget_peak_memory, keep_freed_memory, num_cores
 from adagpr.training.batches import Batches
 from adagpr.training.checkpoint import load_bytes, save_tensors
@@ -34,9 +39,9 @@ from adagpr.training.loop import State, balanced_weights, train
 from adagpr.training.partitioned_record import Strategy, finish
 from adagpr.training.shares import read_shard
 
-__all__ = ["Border", "fit_partition"]
+__all__ = ["Precision", "fit_partition"]
 
-Border = Literal["float32", "bfloat16"]
+Precision = Literal["float32", "bfloat16"]
 
 
 def fit_partition(
@@ -45,7 +50,7 @@ def fit_partition(
     *,
     out: Path | str,
     per_batch: int | None = None,
-    border: Border = "float32",
+    border: Precision = "float32",
     on_epoch: OnEpoch | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     **options: Any,
@@ -73,9 +78,9 @@ def fit_partition(
     folder = Path(out)
     with ExitStack() as stack:
         group = stack.enter_context(group_from_environment(options.get("device", "cpu")))
-        parts = group.together(lambda: _checked_parts(Path(partition), group, per_batch))
+        parts = group.run_on_all_ranks(lambda: _checked_parts(Path(partition), group, per_batch))
         record = _record(folder, group)
-        config, plain, state = group.together(
+        config, plain, state = group.run_on_all_ranks(
             lambda: _opened(folder, group, parts, model, per_batch, border, options, record is not None, stack)
         )
         if record is not None:
@@ -97,7 +102,7 @@ def _checked_parts(folder: Path, group: Group, per_batch: int | None) -> Parts:
     """The partition, once the parts that this process reads are found to be whole."""
     parts = open_parts(folder)
     if per_batch is None:
-        numbers = share_of_rank(len(parts), group.rank, group.size)
+        numbers = parts_of_rank(len(parts), group.rank, group.size)
     elif group.size > 1:
         raise InputError("Batches of parts are read by one process; without --batch-parts several train exactly.")
     elif not 1 <= per_batch <= len(parts):
@@ -112,7 +117,7 @@ def _checked_parts(folder: Path, group: Group, per_batch: int | None) -> Parts:
 def _record(folder: Path, group: Group) -> dict[str, Any] | None:
     """The record of a run that is complete, as rank 0 has it."""
     path = folder / "record.json"
-    own = group.together(lambda: read_json(path) if group.rank == 0 and path.exists() else None)
+    own = group.run_on_all_ranks(lambda: read_json(path) if group.rank == 0 and path.exists() else None)
     record: dict[str, Any] | None = json.loads(group.broadcast(json.dumps(own).encode()))
     return record
 
@@ -123,7 +128,7 @@ def _opened(
     parts: Parts,
     model: str,
     per_batch: int | None,
-    border: Border,
+    border: Precision,
     options: dict[str, Any],
     is_complete: bool,
     stack: ExitStack,
@@ -143,7 +148,7 @@ def _opened(
 
 
 def _resolved(
-    parts: Parts, num_ranks: int, model: str, per_batch: int | None, border: Border, options: dict[str, Any]
+    parts: Parts, num_ranks: int, model: str, per_batch: int | None, border: Precision, options: dict[str, Any]
 ) -> tuple[TrainingConfig, dict[str, Any], State]:
     manifest = parts.manifest
     config, built = resolve_options(manifest, model, options)
@@ -185,7 +190,7 @@ def _restore(state: State, folder: Path, group: Group) -> None:
 
 @contextmanager
 def _ground(
-    parts: Parts, group: Group, config: TrainingConfig, per_batch: int | None, border: Border, folder: Path
+    parts: Parts, group: Group, config: TrainingConfig, per_batch: int | None, border: Precision, folder: Path
 ) -> Iterator[Strategy]:
     if per_batch is None:
         yield read_shard(parts, group, config, torch.bfloat16 if border == "bfloat16" else None)

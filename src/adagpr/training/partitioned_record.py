@@ -15,21 +15,20 @@ from torch import Tensor
 from adagpr.files import make_folder, write_atomically, write_json
 from adagpr.graph import SPLIT_NAMES
 from adagpr.metrics import temperature
-from adagpr.partitioning.parts import Part, Parts, part_name, positions
-from adagpr.partitioning.process_group import Group
+from adagpr.partitioning import Group, Part, Parts, part_name, positions
 from adagpr.system import describe_machine
 from adagpr.training.batches import Batches
 from adagpr.training.checkpoint import save_tensors
 from adagpr.training.config import TrainingConfig
 from adagpr.training.loop import HISTORY_COLUMNS, State
 from adagpr.training.run import class_table, history_table
-from adagpr.training.shares import Share
+from adagpr.training.shares import Shard
 from adagpr.training.stopping import Epoch
 from adagpr.training.tally import ScoreSum
 
 __all__ = ["Strategy", "finish"]
 
-Strategy = Share | Batches
+Strategy = Shard | Batches
 
 
 def finish(
@@ -84,7 +83,7 @@ def finish(
         if manifest.recipe is not None:
             write_json(folder / "recipe.json", manifest.recipe)
     # The record is written when every process has written what is its own.
-    group.together(lambda: None)
+    group.run_on_all_ranks(lambda: None)
     if group.rank == 0:
         write_json(folder / "record.json", record)
         shutil.rmtree(folder / "checkpoint", ignore_errors=True)

@@ -1,7 +1,7 @@
 """Exact training by several processes, each with its own rows of the graph.
 
 Every process holds the whole model and its share of the nodes. Products exchange rows at the borders (see
-`adagpr.partitioning.exchange`), gradients and counts are added up over the processes, and all take the same step: up to
+`adagpr.partitioning.shards`), gradients and counts are added up over the processes, and all take the same step: up to
 the order of sums the result is that of one process with the whole graph. Dropout draws from a stream of its own in each
 process and epoch, so that nothing of it has to be kept.
 """
@@ -17,18 +17,24 @@ from torch import Tensor
 
 from adagpr.nn import Model
 from adagpr.ops import Features, features
-from adagpr.partitioning.exchange import Border, ExchangedOperator, bounds_of_ranks, exchanged_operator, share_of_rank
-from adagpr.partitioning.join import join
-from adagpr.partitioning.parts import Parts
-from adagpr.partitioning.process_group import Group
+from adagpr.partitioning import (
+    ExchangedOperator,
+    Group,
+    HaloExchange,
+    Parts,
+    bounds_of_ranks,
+    exchanged_operator,
+    join,
+    parts_of_rank,
+)
 from adagpr.training.config import TrainingConfig
 from adagpr.training.loop import Measured, State, balanced_weights
 
-__all__ = ["Share", "read_shard"]
+__all__ = ["Shard", "read_shard"]
 
 
 @dataclass(frozen=True, eq=False)
-class Share:
+class Shard:
     """The nodes of one process, and how to train on them together with the others.
 
     Attributes:
@@ -112,7 +118,7 @@ def read_shard(
     config: TrainingConfig,
     border: torch.dtype | None = None,
     dtype: torch.dtype = torch.float32,
-) -> Share:
+) -> Shard:
     """Reads the parts of this process.
 
     Args:
@@ -122,9 +128,9 @@ def read_shard(
         border: In which precision rows travel between processes, by default their own.
         dtype: Precision of features and operator.
     """
-    numbers = share_of_rank(len(parts), group.rank, group.size)
-    rows = group.together(lambda: join(parts, numbers))
-    ways = Border.between(group, rows.halo, bounds_of_ranks(parts, group.size), border)
+    numbers = parts_of_rank(len(parts), group.rank, group.size)
+    rows = group.run_on_all_ranks(lambda: join(parts, numbers))
+    ways = HaloExchange.between(group, rows.halo, bounds_of_ranks(parts, group.size), border)
     operator = exchanged_operator(rows, ways, config.self_loops, dtype)
     train, val = rows.index("train"), rows.index("val")
     weights = torch.ones(parts.manifest.num_classes)
@@ -133,4 +139,4 @@ def read_shard(
         weights = balanced_weights(group.sum_(counts))
     sizes = [parts[number].info.num_nodes for number in numbers]
     x = features(rows.x, dtype)
-    return Share(group, x, operator, rows.y, train, val, weights, config.seed, numbers, sizes)
+    return Shard(group, x, operator, rows.y, train, val, weights, config.seed, numbers, sizes)

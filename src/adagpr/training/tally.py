@@ -9,8 +9,7 @@ from torch import Tensor
 
 from adagpr.graph import SPLIT_NAMES
 from adagpr.metrics import class_counts, macro_f1_of_counts
-from adagpr.partitioning.parts import positions
-from adagpr.partitioning.process_group import Group
+from adagpr.partitioning import Group, positions
 
 __all__ = ["ScoreSum"]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from adagpr.files import write_atomically
-from adagpr.partitioning.cut import OnProgress, Progress
+from adagpr.partitioning.cut import OnProgress, PartitionState
 from adagpr.partitioning.stream import sizes
 from adagpr.partitioning.stream.columns import Columns, feature_columns
 from adagpr.partitioning.stream.table import Table
@@ -42,7 +42,7 @@ class Job:
     directed: bool
     seed: int
     memory: int
-    progress: Progress
+    progress: PartitionState
     on_progress: OnProgress | None
 
     @property

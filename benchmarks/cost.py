@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from adagpr.ops import is_large
-from adagpr.partitioning.exchange import bounds_of_ranks, share_of_rank
-from adagpr.partitioning.parts import Parts
+from adagpr.partitioning import Parts, bounds_of_ranks, parts_of_rank
 
 __all__ = [
     "Operations",
@@ -296,7 +295,7 @@ def border_rows(parts: Parts, size: int) -> int:
     bounds = bounds_of_ranks(parts, size)
     total = 0
     for rank in range(size):
-        numbers = share_of_rank(len(parts), rank, size)
+        numbers = parts_of_rank(len(parts), rank, size)
         read = [parts[number].tensors("graph.safetensors")["halo"].numpy() for number in numbers]
         nodes = np.unique(np.concatenate(read))
         total += int(((nodes < bounds[rank]) | (nodes >= bounds[rank + 1])).sum())
