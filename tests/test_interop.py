@@ -105,7 +105,7 @@ def changed(**attributes: Any) -> Any:
         (changed(size=None), {}, "node 'b' has no 'size', which is asked for as a feature"),
         (changed(size="big"), {}, "'size' must be a number, .* node 'b' has 'big'"),
         (changed(color=[1.0]), {}, r"'color' must be .* node 'b' has \[1.0\]"),
-        (changed(y=["red"]), {}, "the label 'y' must be one value a node"),
+        (changed(y=["red"]), {}, "the label 'y' must be one value per node"),
         (changed(y="red"), {}, "every known label is 0"),
         (nx.Graph([("a", "b", {"weight": "far"})]), {"label": "y"}, "Unknown node attribute 'y'"),
     ],

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,8 +25,6 @@ from adagpr.graph import SPLIT_NAMES, Graph, Split, edges_to_csr, from_edge_inde
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-__all__ = ["from_networkx", "from_pyg", "splits_from_pyg", "to_pyg"]
-
 
 def from_networkx(
     g: Any,
@@ -37,7 +36,7 @@ def from_networkx(
 ) -> Graph:
     """Makes a `Graph` from a NetworkX graph.
 
-    Nodes stand in the graph's own order, and their names become ``node_ids``. An undirected edge goes both ways; of
+    Nodes are in the graph's own order, and their names become ``node_ids``. An undirected edge goes both ways; of
     parallel edges the largest weight stays.
 
     Args:
@@ -78,7 +77,7 @@ def from_pyg(
 
     Args:
         data: With ``x``, ``edge_index`` and ``y``; class -1 means unknown. Repeated edges count once.
-        weight: Attribute with one weight an edge, 1 everywhere where there is none of that name.
+        weight: Attribute with one weight per edge, 1 everywhere where there is none of that name.
         class_names: Names of the classes; by default those that `to_pyg` left, else their numbers.
         name: What to call the graph in results.
 
@@ -112,7 +111,7 @@ def splits_from_pyg(data: Any) -> list[Split]:
     """The splits that the masks of a torch_geometric ``Data`` hold: one, or one for each column of the masks.
 
     Args:
-        data: With ``train_mask``, ``val_mask`` and ``test_mask``, one row a node.
+        data: With ``train_mask``, ``val_mask`` and ``test_mask``, one row per node.
 
     Raises:
         InputError: A mask is missing or has another shape than the others, or a part has no nodes.
@@ -155,9 +154,8 @@ def to_pyg(graph: Graph, split: Split | None = None) -> Data:
         >>> to_pyg(graph, splits[0]).x.shape
         torch.Size([1797, 64])
     """
-    make = _data_class()
     links = graph.adj.tocoo()
-    data = make(
+    data: Data = load_pyg("data", "to_pyg").Data(
         x=torch.from_numpy(graph.x.toarray()) if isinstance(graph.x, sp.csr_array) else graph.x.clone(),
         edge_index=torch.from_numpy(np.stack([links.row, links.col]).astype(np.int64)),
         y=graph.y.clone(),
@@ -176,17 +174,16 @@ def to_pyg(graph: Graph, split: Split | None = None) -> Data:
     return data
 
 
-def _data_class() -> Any:
-    # Loaded only here: torch_geometric is optional, and slow to import. It calls torch.jit, which torch deprecates.
+def load_pyg(module: str, owner: str) -> Any:
+    """A module of torch_geometric, which is optional and slow to import; ``owner`` is who needs it."""
     try:
         with warnings.catch_warnings():
+            # It calls torch.jit, which torch deprecates.
             warnings.simplefilter("ignore", DeprecationWarning)
-            from torch_geometric.data import Data
+            return import_module(f"torch_geometric.{module}")
     except ImportError:
-        raise InputError(
-            'to_pyg needs torch_geometric, which is not installed. Try: pip install "adagpr[pyg]"'
-        ) from None
-    return Data
+        sentence = f'{owner} needs torch_geometric, which is not installed. Try: pip install "adagpr[pyg]"'
+        raise InputError(sentence) from None
 
 
 def _attribute(data: Any, key: str) -> Tensor:
@@ -205,7 +202,7 @@ def _plain(value: Any) -> np.ndarray:
 def _mask(data: Any, part: str) -> Tensor:
     mask = getattr(data, f"{part}_mask", None)
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.ndim not in (1, 2):
-        raise InputError(f"splits_from_pyg: data must have '{part}_mask', true and false values with one row a node.")
+        raise InputError(f"splits_from_pyg: data must have '{part}_mask', true and false values with one row per node.")
     return mask.cpu().reshape(mask.shape[0], -1)
 
 
@@ -230,7 +227,7 @@ def _classes(values: list[Any], label: str) -> tuple[np.ndarray, list[str]]:
     try:
         known = {value for value in plain if not _is_missing(value)}
     except TypeError as error:
-        raise InputError(f"from_networkx: the label '{label}' must be one value a node ({error}).") from None
+        raise InputError(f"from_networkx: the label '{label}' must be one value per node ({error}).") from None
     try:
         ordered = sorted(known)
     except TypeError:

@@ -187,5 +187,5 @@ def test_unknown_model_and_argument_offer_the_nearest() -> None:
 
 
 def test_lists_of_the_wrong_length_are_refused() -> None:
-    with pytest.raises(InputError, match="AdaGPR: num_coeffs must be one value or 8, one a layer, got 2"):
+    with pytest.raises(InputError, match="AdaGPR: num_coeffs must be one value or 8, one per layer, got 2"):
         make("adagpr", num_coeffs=[2, 3])

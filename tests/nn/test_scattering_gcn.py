@@ -155,7 +155,10 @@ def test_defaults_are_not_shared_between_models() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"scattering_channels": [4]}, "ScatteringGCN: scattering_channels must be one value or 2, one a path, got 1"),
+        (
+            {"scattering_channels": [4]},
+            "ScatteringGCN: scattering_channels must be one value or 2, one per path, got 1",
+        ),
         ({"paths": [[]]}, "ScatteringGCN: paths list should have at least 1 item"),
         ({"paths": [[9]]}, "ScatteringGCN: paths must be less than or equal to 8, got 9"),
         ({"power": 0.5}, "ScatteringGCN: power must be greater than or equal to 1, got 0.5"),

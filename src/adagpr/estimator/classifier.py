@@ -73,8 +73,8 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Args:
         num_layers: Number of graph layers.
         hidden_channels: Width of the hidden layers.
-        num_coeffs: Hops of each layer, hop 0 included; one number, or one a layer.
-        alpha: Share of the first hidden matrix in every layer, in [0, 1]; one number, or one a layer.
+        num_coeffs: Hops of each layer, hop 0 included; one number, or one per layer.
+        alpha: Share of the first hidden matrix in every layer, in [0, 1]; one number, or one per layer.
         theta: The paper's lambda: how strongly layers differ from the identity.
         dropout: Probability of dropping an element while training.
         projection: How coefficients come from their scores; see `adagpr.ops.PROJECTIONS`.
@@ -85,7 +85,7 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         direction: ``"directed"`` lets a node read the nodes that it points to, ``"symmetric"`` reads edges both ways.
         lr: Adam's learning rate.
         weight_decay: Decay of all parameters, or a dictionary with one for each named parameter group.
-        max_epochs: Epochs at the most.
+        max_epochs: Most epochs.
         patience: Epochs without progress after which training stops; ``None`` for never.
         validation_fraction: Share of the labelled nodes that chooses the epoch, drawn class by class. A class of three
             or more gives at least one, a smaller one none; where no class gives any, the training nodes choose.
@@ -93,7 +93,7 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         random_state: Seed of validation part, parameters and dropout; the same seed gives the same bits.
 
     Attributes:
-        classes_: The classes in order, as they stand in ``y``.
+        classes_: The classes in order, as they are in ``y``.
         n_features_in_: Number of columns of ``X``.
         feature_names_in_: Names of these columns, where ``X`` had names.
         coefficients_: The weight of each hop in each layer, ``[num_layers, num_coeffs]``.
@@ -169,7 +169,7 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Trains on the labelled nodes, with all nodes in the graph.
 
         Args:
-            X: Features of all nodes, dense or sparse, one row a node; with ``graph``: positions, in one column.
+            X: Features of all nodes, dense or sparse, one row per node; with ``graph``: positions, in one column.
             y: Label of each row, of any type, `unlabelled` where there is none.
             adjacency: N x N matrix; entry ``[i, j]`` is the weight of the edge from row ``i`` to row ``j``. By default
                 each row is joined to its nearest ones, both ways. Not with ``graph``.

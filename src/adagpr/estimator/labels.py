@@ -22,7 +22,7 @@ def is_known(labels: np.ndarray, unlabelled: Any) -> np.ndarray:
 
 
 def seed_of(random_state: Any) -> int:
-    """The seed that scikit-learn's ``random_state`` stands for."""
+    """The seed that scikit-learn's ``random_state`` means."""
     if not isinstance(random_state, (int, np.integer)):
         return int(check_random_state(random_state).randint(2**31 - 1))
     if random_state < 0:

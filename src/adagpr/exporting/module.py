@@ -86,7 +86,7 @@ class Exported(nn.Module):
         """Logits of all nodes.
 
         Args:
-            x: Features, one row a node.
+            x: Features, one row per node.
             operator: The graph's operator as `adagpr.operator` makes it, or its matrix; only where `needs_graph`.
 
         Raises:
@@ -137,7 +137,7 @@ class Exported(nn.Module):
 
 
 def _mixed(layer: PrunedLayer, h: Tensor, h_0: Tensor, product: Product) -> Tensor:
-    """What a layer maps, by Horner's rule from the farthest hop inwards: a product a hop, and no power is kept."""
+    """What a layer maps, by Horner's rule from the farthest hop inwards: one product per hop, and no power is kept."""
     total: Tensor | None = None
     for hop in range(layer.num_products, -1, -1):
         plus = _sum((layer.hops[hop], h), (0.0 if hop else layer.residual, h_0))
@@ -157,7 +157,7 @@ def _sum(*parts: tuple[float, Tensor]) -> Tensor | None:
 
 
 def no_product(h: Tensor, plus: Tensor | None) -> Tensor:
-    """Stands where a network needs no graph."""
+    """The product of a network that needs no graph: there is none."""
     raise InputError("Exported: this network reads the graph, so an operator must be given.")
 
 
@@ -183,7 +183,7 @@ def edge_inputs(graph: Graph, direction: Direction = "directed", self_loops: boo
         self_loops: Whether the network's operator has the identity added; likewise.
 
     Returns:
-        ``edge_source`` and ``edge_target`` as int64 and ``edge_weight`` as float32, one entry an edge, by target.
+        ``edge_source`` and ``edge_target`` as int64 and ``edge_weight`` as float32, one entry per edge, by target.
 
     Example:
         >>> from adagpr.graph import from_scipy

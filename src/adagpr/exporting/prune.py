@@ -14,7 +14,7 @@ A layer of the trained network is :math:`H_l = \mathrm{relu}((\sum_k c_k \tilde 
 - The largest coefficient of a layer goes into its weight map, which saves a multiplication. The others are divided by
   it, so that none of them grows.
 
-ReLU stands between any two layers, so no weights of different layers can be joined.
+ReLU is between any two layers, so no weights of different layers can be joined.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class Cost:
 
     Attributes:
         sparse_products: Products of the operator with a hidden matrix.
-        per_node: Multiply-adds a node outside of them; features count as dense.
-        per_edge: Multiply-adds an entry of the operator, self loops among them.
+        per_node: Multiply-adds per node outside of them; features count as dense.
+        per_edge: Multiply-adds per entry of the operator, self loops among them.
         parameters: Numbers that are stored.
     """
 

@@ -3,7 +3,7 @@ r"""AdaGPR (Wimalawarne and Suzuki, 2021): a deep residual graph network with it
 .. math:: H_0 = \mathrm{relu}(X W_{in} + b), \quad H_l = \mathrm{relu}(\mathrm{conv}_l(H_{l-1}, H_0)), \quad
           Z = H_L W_{out} + b
 
-with `AdaGPRConv` as ``conv``. Dropout of one rate stands before the input map, before every layer and before the output
+with `AdaGPRConv` as ``conv``. Dropout of one rate comes before the input map, before every layer and before the output
 map; :math:`H_0` enters the layers undropped. Where the paper's print and its authors' code differ (shape of the last
 weight, sign of the simplex) the code holds, because only it is consistent.
 
@@ -50,8 +50,8 @@ class AdaGPR(Model):
         hidden_channels: Width of the hidden layers.
         out_channels: Number of classes.
         num_layers: Number of graph layers between the input and the output map.
-        num_coeffs: Hops of each layer, hop 0 included; one number, or one a layer.
-        alpha: Share of the first hidden matrix in every layer; one number, or one a layer.
+        num_coeffs: Hops of each layer, hop 0 included; one number, or one per layer.
+        alpha: Share of the first hidden matrix in every layer; one number, or one per layer.
         theta: The paper's lambda: how strongly layers differ from the identity, less with depth.
         dropout: Probability of dropping an element.
         projection: How coefficients come from scores; see `adagpr.ops.PROJECTIONS`.
@@ -112,7 +112,7 @@ class AdaGPR(Model):
         """The input of the last map."""
         operator = self.current_operator(structure)
         h_0 = self.first(x)
-        if self.capabilities.fused_stack:
+        if self.pair_norm is None:
             return self.trunk(h_0, operator)
         return deque(self.hidden_matrices(h_0, operator), maxlen=1).pop()
 
@@ -125,7 +125,7 @@ class AdaGPR(Model):
 
     @property
     def capabilities(self) -> Capabilities:
-        """PairNorm stands between the layers, so nothing that fuses them is left; ranks and batches share all edges."""
+        """With PairNorm between the layers they cannot be fused; only fixed edges can be shared or partitioned."""
         fused, shared = self.pair_norm is None, self.layers()[0].weight_maps == "shared"
         fixed_edges = fused and self.drop_edge == 0
         return Capabilities(
@@ -183,7 +183,15 @@ class AdaGPR(Model):
         """What each layer computes, first to last."""
         coeffs = [{EDGES: item.detach()} for item in self.layer_coeffs()]
         return tuple(
-            LayerView(i + 1, coeffs[i], conv.alpha, conv.beta, conv.weight.detach(), conv.weight_maps, conv.is_learned)
+            LayerView(
+                i + 1,
+                coeffs[i],
+                conv.alpha,
+                conv.beta,
+                conv.weight.detach(),
+                conv.weight_maps,
+                learned=conv.scores is not None,
+            )
             for i, conv in enumerate(self.layers())
         )
 
@@ -248,5 +256,5 @@ def side_by_side(models: Sequence[AdaGPR]) -> list[AdaGPRConv]:
 def _per_layer(name: str, value: T | list[T], num_layers: int) -> list[T]:
     values = value if isinstance(value, list) else [value] * num_layers
     if len(values) != num_layers:
-        raise InputError(f"AdaGPR: {name} must be one value or {num_layers}, one a layer, got {len(values)}.")
+        raise InputError(f"AdaGPR: {name} must be one value or {num_layers}, one per layer, got {len(values)}.")
     return values

@@ -10,7 +10,7 @@ with ``G`` the PageRank and no scaling; ``separate-scaled`` is torch_geometric's
 :math:`1 - \alpha` and :math:`\alpha`. The activation is left to the model, as in torch_geometric's layers.
 
 The graph comes as an `Operator`, made once for all layers, or as torch_geometric's layers take it: an ``edge_index`` or
-a sparse tensor, normalised inside. In that form the layer stands in the place of ``GCN2Conv`` in anybody's module.
+a sparse tensor, normalised inside. In that form the layer can replace ``GCN2Conv`` in anybody's module.
 """
 
 from __future__ import annotations
@@ -107,11 +107,6 @@ class AdaGPRConv(nn.Module):
         if self.scores is not None:
             bound = 1 / math.sqrt(self.num_coeffs)
             nn.init.uniform_(self.scores, -bound, bound, generator=generator)
-
-    @property
-    def is_learned(self) -> bool:
-        """Whether the coefficients are learned."""
-        return self.scores is not None
 
     def coeffs(self) -> Tensor:
         """The coefficients, differentiable with respect to the scores."""

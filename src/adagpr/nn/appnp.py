@@ -9,7 +9,7 @@ computed, by one call of `gpr_propagate`.
 Against the authors' code (gasteigerjo/ppnp, ``ppnp/pytorch/ppnp.py`` and ``propagation.py``):
 
 - Paper and code drop entries of the operator, added self loops included, anew at each of the ``K`` steps, without
-  normalising again. Here ``drop_edge`` draws once a step of training, keeps the added self loops, and normalises. It is
+  normalising again. Here ``drop_edge`` draws once per training step, keeps the added self loops, and normalises. It is
   off by default, as in torch_geometric's benchmark (``benchmark/citation/appnp.py``).
 - Their linear maps have no bias; here they have one, as in torch_geometric. Their code drops only before the first and
   the last map, here before every one: the same with two maps.
@@ -55,7 +55,7 @@ class APPNP(MLP):
         num_hops: Number of steps, the paper's K.
         alpha: Probability of teleport: share of a node's own prediction at every step.
         dropout: Probability of dropping an element before each linear map.
-        drop_edge: Probability of leaving out an edge, drawn once a step of training.
+        drop_edge: Probability of leaving out an edge, drawn once per training step.
 
     Example:
         >>> APPNP(8, 16, 3, num_hops=2, alpha=0.5).coefficients().tolist()
@@ -98,7 +98,3 @@ class APPNP(MLP):
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """``first``: the first linear map, the only one that the authors decay; ``rest``: the others."""
         return first_and_rest(self.linears)
-
-    def extra_repr(self) -> str:
-        """Arguments, for printing."""
-        return f"num_hops={self.num_hops}, alpha={self.alpha}"

@@ -17,8 +17,6 @@ from adagpr.nn.adagpr import AdaGPR, padded_coeffs, side_by_side
 from adagpr.nn.model import Model
 from adagpr.ops import Features, Operator
 
-__all__ = ["BatchedModels"]
-
 
 class BatchedModels:
     """Models of equal arguments that share a graph, computed together.

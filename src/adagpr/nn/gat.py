@@ -4,7 +4,7 @@ r"""GAT (Veličković et al., 2018): each node weighs its neighbours by attentio
           \alpha^m_{ij} = \mathrm{softmax}_j \, \mathrm{leakyrelu}(a_m^\top W^m h_j + c_m^\top W^m h_i)
 
 over neighbours ``j`` of ``i`` and ``i`` itself, with elu between layers; the last layer averages its heads instead of
-joining them. Dropout stands before each linear map and on the normalised attention. Row ``i`` of the operator says
+joining them. Dropout comes before each linear map and on the normalised attention. Row ``i`` of the operator says
 which nodes ``i`` attends to; edge weights are not read.
 
 Two parts of ``GATConv`` are done outside of it: the linear map, which here takes sparse features, and the dropout of
@@ -20,7 +20,6 @@ torch_geometric, mapped features are not dropped, heads share one mask of the in
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +30,7 @@ from torch import Tensor, nn
 from adagpr.arguments import Count, Rate, checked
 from adagpr.errors import InputError
 from adagpr.graph import Graph
+from adagpr.interop import load_pyg
 from adagpr.nn.model import EDGES, Model
 from adagpr.ops import Features, Operator, dropout, linear
 
@@ -82,7 +82,7 @@ class GAT(Model):
     ) -> None:
         super().__init__(dropout)
         self.attention_dropout = attention_dropout
-        make_conv = _gat_conv()
+        make_conv = load_pyg("nn", "GAT").GATConv
         self.weights = nn.ParameterList()
         self.convs = nn.ModuleList()
         width = in_channels
@@ -101,7 +101,7 @@ class GAT(Model):
     def why_unavailable(cls) -> str | None:
         """Says so where torch_geometric is not installed."""
         try:
-            _gat_conv()
+            load_pyg("nn", "GAT")
         except InputError as error:
             return str(error)
         return None
@@ -133,18 +133,3 @@ class GAT(Model):
 
     def _drop_attention(self, conv: nn.Module, inputs: Any, attention: Tensor) -> Tensor:
         return dropout(attention, self.attention_dropout, self.generator) if self.training else attention
-
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """``convs``: everything."""
-        return {"convs": list(self.parameters())}
-
-
-def _gat_conv() -> Any:
-    # Loaded only here: torch_geometric is optional, and slow to import. It calls torch.jit, which torch deprecates.
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            from torch_geometric.nn import GATConv
-    except ImportError:
-        raise InputError('GAT needs torch_geometric, which is not installed. Try: pip install "adagpr[pyg]"') from None
-    return GATConv

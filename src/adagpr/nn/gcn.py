@@ -2,7 +2,7 @@ r"""GCN (Kipf and Welling, 2017), with the layer that the other convolutional ba
 
 .. math:: H_l = \mathrm{relu}(\tilde A H_{l-1} W_l + b_l), \qquad Z = \tilde A H_{L-1} W_L + b_L
 
-Weights start Glorot uniform and biases at zero, as in the paper's code and in torch_geometric. Dropout stands before
+Weights start Glorot uniform and biases at zero, as in the paper's code and in torch_geometric. Dropout comes before
 every convolution, the features included. The paper decays the first layer only, hence the groups.
 
 The released codes disagree. ``tkipf/gcn`` follows the paper: no bias, dropout of the features, decay of ``layers[0]``
@@ -32,7 +32,7 @@ def graph_convolution(x: Features, weight: Tensor, bias: Tensor, operator: Opera
     """Computes ``A x weight.T + bias``, the graph's product on whichever side of ``weight`` is narrower.
 
     Args:
-        x: One row a node; sparse features go through ``weight`` first whatever their width.
+        x: One row per node; sparse features go through ``weight`` first whatever their width.
         weight: ``[out_channels, in_channels]``.
         bias: ``[out_channels]``.
         operator: The graph's operator ``A``.

@@ -13,14 +13,14 @@ __all__ = ["GCNII"]
 
 
 class GCNII(AdaGPR):
-    """Deep residual graph network with one hop a layer.
+    """Deep residual graph network with one hop per layer.
 
     Args:
         in_channels: Number of features.
         hidden_channels: Width of the hidden layers.
         out_channels: Number of classes.
         num_layers: Number of graph layers.
-        alpha: Share of the first hidden matrix in every layer; one number, or one a layer.
+        alpha: Share of the first hidden matrix in every layer; one number, or one per layer.
         theta: The paper's lambda.
         dropout: Probability of dropping an element.
         weight_maps: ``"shared"``, or one of the two forms of GCNII*.
@@ -34,7 +34,7 @@ class GCNII(AdaGPR):
 
     name = "gcnii"
     paper = "Chen et al., 2020"
-    good_for = "deep networks of one hop a layer that do not smooth away"
+    good_for = "deep networks of one hop per layer that do not smooth away"
 
     @checked
     def __init__(

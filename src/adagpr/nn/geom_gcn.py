@@ -48,7 +48,7 @@ _VERSION = 1
 
 
 class GeomGCNConv(nn.Module):
-    """One map a relation, each followed by that relation's sum over neighbours; no bias, as in the authors' code.
+    """One map per relation, each followed by that relation's sum over neighbours; no bias, as in the authors' code.
 
     Args:
         in_channels: Width of the input.
@@ -67,7 +67,7 @@ class GeomGCNConv(nn.Module):
         nn.init.uniform_(self.weight, -bound, bound, generator=generator)
 
     def forward(self, x: Features, operators: list[Operator]) -> list[Tensor]:
-        """One matrix a relation, ``[nodes, out_channels]`` each."""
+        """One matrix per relation, ``[nodes, out_channels]`` each."""
         mapped = linear(x, self.weight, self.weight.new_zeros(self.weight.shape[0]))
         parts = mapped.chunk(NUM_RELATIONS, dim=1)
         return [propagate(part, operator) for part, operator in zip(parts, operators, strict=True)]

@@ -132,10 +132,6 @@ class GPRGNN(MLP):
         """``linears``: the perceptron; ``coeffs``: the weights of the hops, which the authors do not decay."""
         return {"linears": list(self.linears.parameters()), "coeffs": [self.coeffs]}
 
-    def extra_repr(self) -> str:
-        """Arguments, for printing."""
-        return f"num_hops={self.num_hops}, init={self.init!r}"
-
 
 def _check_init(init: Init, num_hops: int, alpha: float, given: list[float] | None) -> None:
     if (init == "given") != (given is not None):

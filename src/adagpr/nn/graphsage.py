@@ -119,7 +119,3 @@ class GraphSAGE(Model):
         for conv in rest:
             h = conv(self.activate(h), structure)
         return h
-
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """``convs``: everything."""
-        return {"convs": list(self.parameters())}

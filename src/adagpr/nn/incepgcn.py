@@ -77,7 +77,7 @@ class IncepGCN(Model):
         out_channels: Number of classes.
         num_layers: Convolutions on the longest path, at least 3; 4, two branches, is the least in the paper's tables.
         dropout: Probability of dropping an element after each hidden convolution.
-        drop_edge: Probability of leaving out an edge while training; one draw a step serves all branches.
+        drop_edge: Probability of leaving out an edge while training; one draw per step serves all branches.
 
     Example:
         >>> import adagpr
@@ -143,7 +143,3 @@ class IncepGCN(Model):
             self.training = mode
             if now is not None:
                 seeding.restore(self.generator, now)
-
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """``convs``: everything, as the authors decay it."""
-        return {"convs": list(self.parameters())}

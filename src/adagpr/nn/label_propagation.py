@@ -89,7 +89,3 @@ class LabelPropagation(Model):
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """None: there is nothing to learn."""
         return {}
-
-    def extra_repr(self) -> str:
-        """Arguments, for printing."""
-        return f"num_hops={self.num_hops}, alpha={self.alpha}"

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from adagpr.ops import Features, linear
 
-__all__ = ["Linear"]
-
 
 class Linear(nn.Module):
     """``x @ weight.T + bias``; both start uniform in ``+-1/sqrt(in_channels)``, as `torch.nn.Linear` does.

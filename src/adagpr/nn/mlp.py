@@ -28,6 +28,7 @@ class MLP(Model):
     name = "mlp"
     paper = ""
     good_for = "what features say without the graph"
+    group = "linears"
 
     @checked
     def __init__(
@@ -49,7 +50,3 @@ class MLP(Model):
         for linear in rest:
             h = linear(self.activate(h))
         return h
-
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """``linears``: everything."""
-        return {"linears": list(self.parameters())}

@@ -27,8 +27,6 @@ from adagpr.ops import (
     relu_dropout_,
 )
 
-__all__ = ["EDGES", "Capabilities", "LayerView", "Model", "first_and_rest", "weight_map"]
-
 # The name of the only operator of a graph with one kind of edges.
 EDGES = "edges"
 
@@ -104,6 +102,7 @@ class Model(nn.Module):
         name: The name in the registry.
         paper: Authors and year.
         good_for: When to take it, in half a sentence.
+        group: The name of the group of all parameters, where a model has no others.
         arguments: What the constructor was given, defaults included.
         dropout: Probability of dropping an element wherever the model drops.
         drop_edge: Probability of leaving out an edge while training, drawn anew at every step.
@@ -115,6 +114,7 @@ class Model(nn.Module):
     name: ClassVar[str]
     paper: ClassVar[str]
     good_for: ClassVar[str]
+    group: ClassVar[str] = "convs"
     arguments: dict[str, Any]
     dropout: float
     drop_edge: float
@@ -218,8 +218,8 @@ class Model(nn.Module):
         return drop_features(x, self.dropout, self.generator) if self.training else x
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """The parameters by the name of the group whose decay they share."""
-        raise NotImplementedError(f"{type(self).__name__} does not name its parameter groups")
+        """The parameters by the name of the group whose decay they share; by default one group has them all."""
+        return {self.group: list(self.parameters())}
 
     def coefficients(self) -> Tensor | None:
         """The weight of each hop in each layer, ``[num_layers, num_coeffs]``, where the model has such weights."""
@@ -260,3 +260,7 @@ class Model(nn.Module):
     def forward(self, x: Features, structure: Any) -> Tensor:
         """Logits of all nodes."""
         raise NotImplementedError(f"{type(self).__name__} has no forward pass")
+
+    def extra_repr(self) -> str:
+        """The arguments, for printing."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())

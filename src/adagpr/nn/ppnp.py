@@ -116,7 +116,7 @@ class PPNP(MLP):
         self.alpha = alpha
 
     def prepare(self, graph: Graph, operators: Mapping[str, Operator]) -> Resolvent:
-        """The factorisation, made once a training; refused where it could outgrow the machine."""
+        """The factorisation, made once per training; refused where it could outgrow the machine."""
         operator = operators[EDGES]
         if operator.num_nodes > MAX_NODES:
             raise InputError(
@@ -134,7 +134,3 @@ class PPNP(MLP):
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """``first``: the first linear map, the only one that the authors decay; ``rest``: the others."""
         return first_and_rest(self.linears)
-
-    def extra_repr(self) -> str:
-        """Arguments, for printing."""
-        return f"alpha={self.alpha}"

@@ -27,8 +27,6 @@ from adagpr.nn.ppnp import PPNP
 from adagpr.nn.scattering_gcn import ScatteringGCN
 from adagpr.nn.sgc import SGC
 
-__all__ = ["MODELS", "ModelInfo", "build", "describe_model", "model_class", "model_options"]
-
 _CLASSES: tuple[type[Model], ...] = (
     AdaGPR,
     GCNII,

@@ -92,7 +92,7 @@ class ScatteringGCN(Model):
         out_channels: Number of classes.
         num_low_pass: Number of low-pass channels: the powers 1 to ``num_low_pass`` of GCN's operator.
         paths: Scales of each band-pass channel: ``[2]`` is one wavelet, ``[3, 4]`` scale 3 followed by scale 4.
-        scattering_channels: Width of each band-pass channel: one number, or one a path; none for ``hidden_channels``.
+        scattering_channels: Width of each band-pass channel: one number, or one per path; none for ``hidden_channels``.
         power: The exponent q of the activation, at least 1.
         alpha: Share of the neighbours in the residual convolution; 0 for a plain linear map.
         dropout: Probability of dropping an element before the residual convolution.
@@ -125,7 +125,7 @@ class ScatteringGCN(Model):
         band = given if isinstance(given, list) else [given] * len(paths)
         if len(band) != len(paths):
             raise InputError(
-                f"ScatteringGCN: scattering_channels must be one value or {len(paths)}, one a path, got {len(band)}."
+                f"ScatteringGCN: scattering_channels must be one value or {len(paths)}, one per path, got {len(band)}."
             )
         self.num_low_pass = num_low_pass
         self.paths = paths

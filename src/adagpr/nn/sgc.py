@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from adagpr.arguments import Count, Rate, checked
 from adagpr.graph import Graph
@@ -59,6 +59,7 @@ class SGC(Model):
     name = "sgc"
     paper = "Wu et al., 2019"
     good_for = "the fastest baseline: features are spread once, then one linear map"
+    group = "linears"
 
     @checked
     def __init__(
@@ -84,7 +85,3 @@ class SGC(Model):
         """Logits of all nodes; ``structure`` is what `prepare` made, and ``x``, which it holds already, is not used."""
         logits: Tensor = self.lin(self.drop_features(structure))
         return logits
-
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """``linears``: everything."""
-        return {"linears": list(self.parameters())}
