@@ -32,32 +32,31 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from adagpr.arguments import Count, Finite, check
 from adagpr.errors import InputError
-from adagpr.estimator.labels import by_node, hold_out, is_known, seed_of
-from adagpr.estimator.rows import FLOATS, Rows, attached, keys, like, one_a_row, points, read_adjacency, stack
+from adagpr.estimator.rows import (
+    FLOATS,
+    Rows,
+    attached,
+    by_node,
+    fixed_count_rows,
+    hold_out,
+    is_known,
+    keys,
+    like,
+    points,
+    read_adjacency,
+    seed_of,
+    stack,
+)
 from adagpr.graph import Graph, Split, compact_features
 from adagpr.ops import Direction, features
 from adagpr.training import Run, fit
 
-__all__ = ["AdaGPRClassifier"]
-
-_PASSED_ON = (
-    "num_layers",
-    "hidden_channels",
-    "num_coeffs",
-    "alpha",
-    "theta",
-    "dropout",
-    "projection",
-    "lr",
-    "weight_decay",
-    "max_epochs",
-    "patience",
-    "num_threads",
-)
+# The arguments that are not passed on to `adagpr.fit`.
+_OWN = ("graph", "n_neighbors", "unlabelled", "direction", "validation_fraction", "random_state")
 
 
-class _Own(BaseModel):
-    """The arguments that are not passed on to `adagpr.fit`."""
+class _Rules(BaseModel):
+    """Those of them that have rules of their own."""
 
     n_neighbors: Count
     direction: Direction
@@ -180,8 +179,8 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             InputError: Something does not fit.
         """
-        own = {name: getattr(self, name) for name in _Own.model_fields}
-        settings = check("AdaGPRClassifier", _Own, own)
+        own = {name: getattr(self, name) for name in _Rules.model_fields}
+        settings = check("AdaGPRClassifier", _Rules, own)
         x, labels = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS)
         known = is_known(labels, self.unlabelled)
         check_classification_targets(labels[known])
@@ -289,14 +288,15 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         chosen_on = val if len(val) else copies[:-1]
         split = Split(torch.from_numpy(train), torch.from_numpy(chosen_on), torch.from_numpy(copies[-1:]))
         loops = self._adj.diagonal()[twins]
-        reads = sp.csr_array(self._adj[twins] - one_a_row(loops, twins, len(codes)))
+        reads = sp.csr_array(self._adj[twins] - fixed_count_rows(loops, twins, len(codes)))
         graph = Graph(
             stack(self._x, self._x[twins]),
             attached(self._adj, reads, loops),
             torch.from_numpy(np.append(codes, codes[twins])),
             tuple(str(item) for item in self.classes_),
         )
-        run = fit(graph, split, "adagpr", seed=seed, **{name: getattr(self, name) for name in _PASSED_ON})
+        options = {name: value for name, value in self.get_params(deep=False).items() if name not in _OWN}
+        run = fit(graph, split, "adagpr", seed=seed, **options)
         # What the training nodes would say of how sure to be is not to be trusted.
         self._temperature = run.temperature if len(val) else 1.0
         return run
@@ -306,7 +306,7 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         num_nodes = x.shape[0]
         count = min(self.n_neighbors, num_nodes - 1)
         targets = NearestNeighbors(n_neighbors=count).fit(points(x)).kneighbors(return_distance=False)
-        links = one_a_row(np.ones(targets.size), targets.ravel(), num_nodes, count)
+        links = fixed_count_rows(np.ones(targets.size), targets.ravel(), num_nodes, count)
         return sp.csr_array(links.maximum(links.T))
 
     def _joined(self, x: Rows) -> np.ndarray:
@@ -323,7 +323,7 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             count = min(self.n_neighbors, num_nodes)
             search = NearestNeighbors(n_neighbors=count).fit(points(self._x))
             targets = search.kneighbors(points(rows), return_distance=False)
-            reads = one_a_row(np.ones(targets.size), targets.ravel(), num_nodes, count)
+            reads = fixed_count_rows(np.ones(targets.size), targets.ravel(), num_nodes, count)
             adj = attached(self._adj, reads, np.zeros(len(new)))
             result[new] = self._forward(stack(self._x, rows), adj)[num_nodes:]
         return result

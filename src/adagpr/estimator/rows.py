@@ -1,19 +1,19 @@
-"""Rows of features and of adjacency matrices, sparse or dense: read, compared, stacked and attached to a graph."""
+"""Rows as scikit-learn hands them over: their features, sparse or dense, the edges between them, and their labels."""
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from sklearn.utils import check_array
+from sklearn.utils import check_array, check_random_state
 from torch import Tensor
 
 from adagpr.errors import InputError
-
-__all__ = ["FLOATS", "Rows", "attached", "keys", "like", "one_a_row", "points", "read_adjacency", "stack"]
+from adagpr.seeding import stream
 
 FLOATS = [np.float64, np.float32]
 
@@ -34,7 +34,7 @@ def read_adjacency(given: Any, num_nodes: int) -> sp.csr_array:
     return adj
 
 
-def one_a_row(values: np.ndarray, columns: np.ndarray, num_columns: int, count: int = 1) -> sp.csr_array:
+def fixed_count_rows(values: np.ndarray, columns: np.ndarray, num_columns: int, count: int = 1) -> sp.csr_array:
     """A matrix with ``count`` entries in each row, row after row."""
     starts = np.arange(0, len(values) + 1, count)
     return sp.csr_array((values, columns, starts), shape=(len(starts) - 1, num_columns))
@@ -72,3 +72,41 @@ def keys(x: Rows) -> list[bytes]:
     cuts = rows.indptr
     columns = rows.indices.astype(np.int64)
     return [columns[start:end].tobytes() + rows.data[start:end].tobytes() for start, end in pairwise(cuts)]
+
+
+def is_known(labels: np.ndarray, unlabelled: Any) -> np.ndarray:
+    """Which rows have a label: all, unless a value marks those without."""
+    if unlabelled is None:
+        return np.ones(len(labels), dtype=bool)
+    return np.array([bool(item != unlabelled) for item in labels.tolist()], dtype=bool)
+
+
+def seed_of(random_state: Any) -> int:
+    """The seed that scikit-learn's ``random_state`` means."""
+    if not isinstance(random_state, (int, np.integer)):
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    if random_state < 0:
+        raise InputError(f"AdaGPRClassifier: random_state must be 0 or more, got {random_state}.")
+    return int(random_state)
+
+
+def by_node(nodes: np.ndarray, codes: np.ndarray, num_nodes: int) -> np.ndarray:
+    """The label of each node from those of the rows, -1 where there is none."""
+    result = np.full(num_nodes, -1, dtype=np.int64)
+    result[nodes] = codes
+    wrong = nodes[result[nodes] != codes]
+    if len(wrong):
+        raise InputError(f"AdaGPRClassifier: node {wrong[0]} is there twice, with different labels.")
+    return result
+
+
+def hold_out(codes: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The labelled nodes that train, and those that choose the epoch."""
+    generator = stream(seed, "estimator validation")
+    held = np.zeros(len(codes), dtype=bool)
+    for code in range(codes.max() + 1):
+        members = generator.permutation(np.flatnonzero(codes == code))
+        count = len(members)
+        size = 0 if count < 3 else min(max(1, math.floor(fraction * count + 0.5)), count - 1)
+        held[members[:size]] = True
+    return np.flatnonzero((codes >= 0) & ~held), np.flatnonzero(held)

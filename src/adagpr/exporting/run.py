@@ -18,7 +18,7 @@ from adagpr.exporting.safetensors import to_safetensors
 from adagpr.exporting.torch import to_torch
 from adagpr.files import digest, make_folder, write_atomically
 from adagpr.graph import Graph
-from adagpr.insight.source import graph_of
+from adagpr.insight import graph_of
 from adagpr.nn import EDGES, Model
 from adagpr.ops import features, operator
 from adagpr.training import Run, load_run
@@ -166,9 +166,18 @@ def export(
     run = run if isinstance(run, Run) else load_run(run)
     ending, content_of = FORMATS[format]
     path = _path(run, out, ending)
-    exported = pruned_run(run)
-    model = _model(run)
-    measured, remarks = _measure(run, model, exported, graph, dataset, data_root)
+    exported, model = pruned_run(run), _model(run)
+    before, after = cost_as_trained(model), cost_pruned(exported.network)
+    measured: Measured | None = None
+    remarks: tuple[str, ...] = ()
+    try:
+        graph = graph_of(run, graph, dataset, data_root)
+    except InputError as error:
+        if graph is not None or dataset is not None or data_root is not None:
+            raise
+        remarks = (f"Nothing was measured, because the run's graph could not be loaded. {error}",)
+    else:
+        measured = _measure(model, exported, graph, before, after)
     content = content_of(exported)
     make_folder(path.parent)
     write_atomically(path, lambda temporary: _write(temporary, content))
@@ -182,8 +191,8 @@ def export(
         self_loops=exported.about.self_loops,
         inputs=_inputs(exported, format),
         layers=_uses(model, exported.network),
-        before=cost_as_trained(model),
-        after=cost_pruned(exported.network),
+        before=before,
+        after=after,
         measured=measured,
         remarks=remarks,
     )
@@ -239,35 +248,14 @@ def _write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def _measure(
-    run: Run,
-    model: Model,
-    exported: Exported,
-    graph: Graph | None,
-    dataset: str | None,
-    data_root: Path | str | None,
-) -> tuple[Measured | None, tuple[str, ...]]:
-    """Both networks on the run's graph; where nobody said where that is and it is gone, only a remark."""
-    try:
-        graph = graph_of(run, graph, dataset, data_root)
-    except InputError as error:
-        if graph is not None or dataset is not None or data_root is not None:
-            raise
-        return None, (f"Nothing was measured, because the run's graph could not be loaded. {error}",)
-    op = operator(graph, exported.about.direction, exported.about.self_loops)
-    x = features(graph.x)
+def _measure(model: Model, exported: Exported, graph: Graph, before: Cost, after: Cost) -> Measured:
+    """Both networks on the run's graph."""
+    op, x = operator(graph, exported.about.direction, exported.about.self_loops), features(graph.x)
     with torch.no_grad():
         logits = model(x, op)
         difference = (exported(x, op if exported.needs_graph else None) - logits).abs().max()
     sizes = graph.num_nodes, int(op.matrix.values().numel())
-    measured = Measured(
-        *sizes,
-        multiply_adds=cost_as_trained(model).total(*sizes),
-        multiply_adds_left=cost_pruned(exported.network).total(*sizes),
-        max_difference=float(difference),
-        max_logit=float(logits.abs().max()),
-    )
-    return measured, ()
+    return Measured(*sizes, before.total(*sizes), after.total(*sizes), float(difference), float(logits.abs().max()))
 
 
 def _inputs(exported: Exported, format_: str) -> tuple[Input, ...]:
