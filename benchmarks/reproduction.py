@@ -15,7 +15,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from adagpr.experiments.tables import Row, Table, accuracy_rows
+from adagpr.experiments import Row, Table, accuracy_rows
 from adagpr.files import read_json, read_toml, write_text
 
 ROOT = Path(__file__).parent.parent

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from adagpr.experiments import TARGETS, Folders, cells
-from adagpr.experiments.reproduce import report
+from adagpr.experiments import TARGETS, Folders, cells, report_target
 from adagpr.files import read_json
 from adagpr.training import TrainingConfig
 
@@ -76,4 +75,4 @@ def test_the_runs_that_are_read_aloud_have_the_settings_of_the_catalogue() -> No
 @pytest.mark.parametrize("target", list(TARGETS))
 def test_the_written_tables_are_those_of_the_records(target: str, tmp_path: Path) -> None:
     folders = Folders(tmp_path / "no-runs", ROOT / "results" / "catalogue")
-    assert (ROOT / "results" / f"{target}.md").read_text() == report(target, cells(target), folders).text
+    assert (ROOT / "results" / f"{target}.md").read_text() == report_target(target, cells(target), folders).text

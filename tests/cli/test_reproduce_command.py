@@ -110,6 +110,28 @@ def test_an_interrupted_command_says_that_it_goes_on(tmp_path: Path) -> None:
     assert (process.returncode, told) == (130, "Stopped. Nothing was saved yet; the same command starts again.\n")
 
 
+@pytest.mark.usefixtures("benchmark_root")
+def test_without_torch_geometric_the_rows_of_gat_are_left_out(tmp_path: Path) -> None:
+    words = ["table3", "--only", "table3_gat_texas", "--only", "table3_gcn_texas", "--out", str(tmp_path)]
+    script = (
+        "import sys; sys.modules['torch_geometric'] = None\n"
+        "from adagpr.experiments import catalogue; from adagpr.cli.main import main\n"
+        "catalogue()['table3_gcn_texas'].options['max_epochs'] = 2\n"
+        "sys.argv = ['adagpr', 'reproduce', *sys.argv[1:]]; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "| texas | GCN |" in done.stdout
+    assert "GAT" not in done.stdout
+    told = [line for line in done.stderr.splitlines() if not line.startswith("Written")]
+    assert told == [
+        'Left out: the rows of gat. GAT needs torch_geometric, which is not here. Try: pip install "adagpr[pyg]"'
+    ]
+    alone = [sys.executable, "-c", script, "table3", "--only", "gat", "--out", str(tmp_path)]
+    done = subprocess.run(alone, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.startswith("Error: GAT needs torch_geometric")) == (2, True)
+
+
 def _short(out: Path, max_epochs: int = 4) -> list[str]:
     """The real command with trainings of a few epochs, which writes down those that it brought to their end."""
     script = (

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from adagpr.errors import InputError
-from adagpr.experiments import TARGETS, Cell, Experiment, Folders, cells, plan, run_cells
-from adagpr.experiments.reproduce import pattern, report
+from adagpr.experiments import TARGETS, Cell, Experiment, Folders, cells, plan, report_target, run_cells
 from adagpr.experiments.runner import state_of
 from adagpr.experiments.tables import accuracy_rows, accuracy_table, property_rows, to_csv, verdict
+from adagpr.experiments.targets import pattern
 from adagpr.files import read_json, write_json
 from adagpr.training import TrainingConfig
 from adagpr.training.loop import State, TrainingData, train
@@ -225,7 +225,7 @@ def test_rows_have_the_interval_and_the_difference() -> None:
         "| 2 | cora | GCN_& | 2 | 80.00 ± 1.00 | 77.52 to 82.48 | 3 | 80.0 | +0.00 | inside | released |"
     )
     assert r"GCN\_\& & 2 & 80.00 $\pm$ 1.00" in accuracy_table([row]).to_latex()
-    assert to_csv([row.plain()]).splitlines()[1].startswith("2,cora,GCN_&,2,80.0,1.0,77.52 82.48,3,80.0,0.0,inside")
+    assert to_csv([row.to_plain()]).splitlines()[1].startswith("2,cora,GCN_&,2,80.0,1.0,77.52 82.48,3,80.0,0.0,inside")
     assert {
         "table",
         "dataset",
@@ -235,7 +235,7 @@ def test_rows_have_the_interval_and_the_difference() -> None:
         "interval",
         "num_runs",
         "published",
-    } <= row.plain().keys()
+    } <= row.to_plain().keys()
 
 
 def test_several_seeds_of_a_split_do_not_make_the_interval_shorter() -> None:
@@ -289,14 +289,14 @@ def test_patterns_are_counted_by_run(dataset: str, coeffs: list[Any], count: int
 
 def test_coefficients_and_ablation_are_written_from_records(folders: Folders, tmp_path: Path) -> None:
     run_cells([cell()], folders)
-    made = report("coefficients", [cell()], folders)
+    made = report_target("coefficients", [cell()], folders)
     made.save(tmp_path)
     assert made.plain[0]["published"] == [[1.0, 0.0], [0.5, 0.5]]
     assert (tmp_path / "coefficients.md").read_text() == made.text
     deeper = [cell(layers=layers, num_coeffs=3) for layers in (2, 4)]
     for item in deeper:
         write_json(folders.record(item), {**record("unprinted"), "layers": item.layers, "options": item.options})
-    made = report("ablation", deeper, folders)
+    made = report_target("ablation", deeper, folders)
     made.save(tmp_path)
     assert len(made.rows) == 2
     assert (tmp_path / "ablation-cora.png").read_bytes()[1:4] == b"PNG"

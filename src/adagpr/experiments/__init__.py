@@ -2,6 +2,28 @@
 
 from adagpr.experiments.catalogue import Cell, Experiment, catalogue, experiment
 from adagpr.experiments.plan import TARGETS, cells, plan
-from adagpr.experiments.runner import Folders, run_cells
+from adagpr.experiments.reproduce import Reproduction, reproduce, reproduction_status
+from adagpr.experiments.runner import STATES, Folders, run_cells
+from adagpr.experiments.tables import Row, Table, accuracy_rows
+from adagpr.experiments.targets import TargetReport, report_target
 
-__all__ = ["TARGETS", "Cell", "Experiment", "Folders", "catalogue", "cells", "experiment", "plan", "run_cells"]
+__all__ = [
+    "STATES",
+    "TARGETS",
+    "Cell",
+    "Experiment",
+    "Folders",
+    "Reproduction",
+    "Row",
+    "Table",
+    "TargetReport",
+    "accuracy_rows",
+    "catalogue",
+    "cells",
+    "experiment",
+    "plan",
+    "report_target",
+    "reproduce",
+    "reproduction_status",
+    "run_cells",
+]

@@ -1,4 +1,4 @@
-"""Records beside what the paper prints: as rows, and as tables in Markdown, LaTeX and CSV."""
+"""Records beside what the paper prints: as rows, and as tables in Markdown, LaTeX, HTML and CSV."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
+from html import escape
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,36 +15,24 @@ from adagpr.data import catalogue as datasets
 from adagpr.files import read_toml
 from adagpr.statistics import interval
 
-__all__ = [
-    "Property",
-    "Row",
-    "Table",
-    "accuracy_rows",
-    "accuracy_table",
-    "coefficient_table",
-    "property_rows",
-    "property_table",
-    "to_csv",
-]
-
 
 @dataclass(frozen=True)
 class Table:
     """A table for people.
 
     Attributes:
-        headings: One a column.
-        lines: One text a column.
-        title: Stands above it.
+        headings: One per column.
+        lines: One text per column.
+        title: The line above it.
         remark: A sentence between the two.
-        spare: Headings of columns that a narrow terminal does without, the first to go first.
+        optional: Headings of columns that a narrow terminal leaves out, in this order.
     """
 
     headings: Sequence[str]
     lines: Sequence[Sequence[str]]
     title: str = ""
     remark: str = ""
-    spare: Sequence[str] = ()
+    optional: Sequence[str] = ()
 
     def to_markdown(self) -> str:
         """The table with its title and remark."""
@@ -54,31 +42,40 @@ class Table:
 
     def to_latex(self) -> str:
         """The table for a paper, with its title as a comment; needs the package booktabs."""
-        top, *body = (" & ".join(map(_escaped, line)) + r" \\" for line in (self.headings, *self.lines))
+        top, *body = (" & ".join(map(_latex, line)) + r" \\" for line in (self.headings, *self.lines))
         begin = rf"\begin{{tabular}}{{{'l' * len(self.headings)}}}"
         above = [f"% {self.title}"] if self.title else []
         parts = [*above, begin, r"\toprule", top, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
         return "\n".join(parts) + "\n"
 
+    def to_html(self) -> str:
+        """The table for a notebook."""
+        above = f"<h4>{escape(self.title)}</h4>" * bool(self.title) + f"<p>{escape(self.remark)}</p>" * bool(
+            self.remark
+        )
+        lines = [_html(self.headings, "th"), *(_html(line, "td") for line in self.lines)]
+        return f"{above}<table>{''.join(lines)}</table>"
 
-def _escaped(text: str) -> str:
+
+def _latex(text: str) -> str:
     for sign in ("%", "&", "_", "#"):
         text = text.replace(sign, rf"\{sign}")
     return text.replace("±", r"$\pm$")
 
 
+def _html(line: Sequence[str], tag: str) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in line)}</tr>"
+
+
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """All fields, one line a row; rows have the same keys."""
+    """All fields, one line per row; rows have the same keys."""
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({key: _one_cell(value) for key, value in row.items()})
+        joined = {key: " ".join(map(str, value)) if isinstance(value, list) else value for key, value in row.items()}
+        writer.writerow(joined)
     return out.getvalue()
-
-
-def _one_cell(value: Any) -> Any:
-    return " ".join(map(str, value)) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
@@ -116,7 +113,7 @@ class Row:
     settings: str
     settings_from: str
 
-    def plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         """For JSON."""
         return {**asdict(self), "interval": list(self.interval)}
 
@@ -157,7 +154,7 @@ def _independent(runs: Sequence[Mapping[str, Any]]) -> list[float]:
 
 
 def verdict(published: float | str, low: float, high: float, num_runs: int) -> str:
-    """How the printed value stands to our interval, in a word or two."""
+    """Where the printed value lies relative to our interval, in a word or two."""
     if isinstance(published, str):
         return "trains here" if published == "OOM" else ""
     if num_runs == 1:
@@ -169,26 +166,16 @@ def verdict(published: float | str, low: float, high: float, num_runs: int) -> s
 
 
 def accuracy_table(rows: Sequence[Row], remark: str = "") -> Table:
-    """Ours beside printed, a line a row."""
+    """Ours beside printed, one line per row."""
     headings = (
-        "table",
-        "data set",
-        "method",
-        "layers",
-        "ours",
-        "95 % interval",
-        "runs",
-        "printed",
-        "difference",
-        "verdict",
-        "settings",
+        *("table", "data set", "method", "layers", "ours", "95 % interval", "runs", "printed", "difference"),
+        *("verdict", "settings"),
     )
-    return Table(
-        headings, [_cells(row) for row in rows], remark=remark, spare=("settings", "table", "runs", "difference")
-    )
+    optional = ("settings", "table", "runs", "difference")
+    return Table(headings, [_accuracy_line(row) for row in rows], remark=remark, optional=optional)
 
 
-def _cells(row: Row) -> list[str]:
+def _accuracy_line(row: Row) -> list[str]:
     return [
         str(row.table),
         row.dataset,
@@ -205,13 +192,13 @@ def _cells(row: Row) -> list[str]:
 
 
 def coefficient_table(title: str, remark: str, ours: Sequence[Sequence[float]], printed: Sequence[Any]) -> Table:
-    """The coefficients of a network, a line a layer, ours and in brackets what is printed."""
+    """The coefficients of a network, one line per layer, ours and in brackets what is printed."""
     hops = [f"hop {hop}" for hop in range(len(ours[0]))]
     lines = [
         [str(layer), *(f"{a:.3f} ({b:.3f})" for a, b in zip(own, given, strict=True))]
         for layer, (own, given) in enumerate(zip(ours, printed, strict=True), start=1)
     ]
-    return Table(("layer", *hops), lines, title, remark, spare=hops[:0:-1])
+    return Table(("layer", *hops), lines, title, remark, optional=hops[:0:-1])
 
 
 @dataclass(frozen=True)
@@ -224,7 +211,7 @@ class Property:
         what: ``"classes"``, ``"nodes"``, ``"edges"`` or ``"features"``.
         ours: What the files hold.
         published: What is printed.
-        note: Where the two differ: why.
+        note: Why the two differ, where they do.
     """
 
     table: int
@@ -234,29 +221,20 @@ class Property:
     published: int
     note: str
 
-    def plain(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
-
-
-def property_table(rows: Sequence[Property]) -> Table:
-    """Ours beside printed, a line an entry."""
-    lines = [[row.dataset, row.what, f"{row.ours:,}", f"{row.published:,}", row.note] for row in rows]
-    return Table(("data set", "property", "ours", "printed", "note"), lines)
-
 
 def property_rows() -> list[Property]:
     """The paper's Table 1 beside the counts of the files."""
-    printed = _printed_properties()
-    return [
-        Property(
-            1, name, what, getattr(datasets()[name].counts, what), value, printed["notes"].get(f"{name} {what}", "")
-        )
-        for name, values in printed["printed"].items()
-        for what, value in values.items()
-    ]
+    table1 = read_toml(Path(__file__).parent / "table1.toml")
+    found = []
+    for name, values in table1["printed"].items():
+        counts = datasets()[name].counts
+        for what, value in values.items():
+            note = table1["notes"].get(f"{name} {what}", "")
+            found.append(Property(1, name, what, getattr(counts, what), value, note))
+    return found
 
 
-@cache
-def _printed_properties() -> dict[str, Any]:
-    return read_toml(Path(__file__).parent / "table1.toml")
+def property_table(rows: Sequence[Property]) -> Table:
+    """Ours beside printed, one line per entry."""
+    lines = [[row.dataset, row.what, f"{row.ours:,}", f"{row.published:,}", row.note] for row in rows]
+    return Table(("data set", "property", "ours", "printed", "note"), lines)
