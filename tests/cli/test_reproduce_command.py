@@ -125,7 +125,7 @@ def test_without_torch_geometric_the_rows_of_gat_are_left_out(tmp_path: Path) ->
     assert "GAT" not in done.stdout
     told = [line for line in done.stderr.splitlines() if not line.startswith("Written")]
     assert told == [
-        'Left out: the rows of gat. GAT needs torch_geometric, which is not here. Try: pip install "adagpr[pyg]"'
+        'Left out: the rows of gat. GAT needs torch_geometric, which is not installed. Try: pip install "adagpr[pyg]"'
     ]
     alone = [sys.executable, "-c", script, "table3", "--only", "gat", "--out", str(tmp_path)]
     done = subprocess.run(alone, capture_output=True, text=True, check=False)
