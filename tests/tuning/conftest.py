@@ -37,13 +37,13 @@ def quick_tune(small: tuple[Graph, list[Split]], quick_space: Space) -> Callable
     def call(out: Path, on_change: OnChange | None = None, **changes: Any) -> dict[str, Any]:
         deadline = time.monotonic() + 120
 
-        def watch(standing: StudyProgress) -> None:
-            assert time.monotonic() < deadline, standing
+        def watch(progress: StudyProgress) -> None:
+            assert time.monotonic() < deadline, progress
             if on_change is not None:
-                on_change(standing)
+                on_change(progress)
 
         arguments = {"space": quick_space, "num_trials": 6, "num_workers": 1, **changes}
-        return tune(*small, out=out, on_change=watch, **arguments)
+        return tune(*small, out=out, on_change=watch, **arguments).record
 
     return call
 

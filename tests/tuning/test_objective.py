@@ -13,23 +13,24 @@ from adagpr.data.splits import random_split
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
 from adagpr.tuning import Space
-from adagpr.tuning.objective import Study, blind, objective
 from adagpr.tuning.space import Parameter
+from adagpr.tuning.study import Study, blind
+from adagpr.tuning.trial import objective
 
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)
 PARAMS = {"lr": 0.05, "weight_decay": 0.001, "dropout": 0.2, "alpha": 0.3}
 
 
-def make_task(small: tuple[Graph, list[Split]], space: Space, **changes: Any) -> Study:
+def make_study(small: tuple[Graph, list[Split]], space: Space, **changes: Any) -> Study:
     graph, (split,) = small
     return replace(Study(graph, [split, random_split(graph.y, 1)], [0], "adagpr", space), **changes)
 
 
-def run_one(task: Study, params: dict[str, Any] | None = None) -> optuna.trial.FrozenTrial:
-    study = optuna.create_study()
-    study.enqueue_trial(PARAMS if params is None else params)
-    study.optimize(lambda trial: objective(task, trial), n_trials=1)
-    return study.trials[0]
+def run_one(study: Study, params: dict[str, Any] | None = None) -> optuna.trial.FrozenTrial:
+    opened = optuna.create_study()
+    opened.enqueue_trial(PARAMS if params is None else params)
+    opened.optimize(lambda trial: objective(study, trial), n_trials=1)
+    return opened.trials[0]
 
 
 def test_only_training_and_validation_labels_are_left(small: tuple[Graph, list[Split]]) -> None:
@@ -44,45 +45,45 @@ def test_only_training_and_validation_labels_are_left(small: tuple[Graph, list[S
 def test_a_trial_s_value_is_the_validation_loss_that_fit_reaches(
     small: tuple[Graph, list[Split]], quick_space: Space
 ) -> None:
-    task = make_task(small, quick_space)
-    trial = run_one(task)
-    run = fit(task.graph, task.splits[0], **task.options(PARAMS))
+    study = make_study(small, quick_space)
+    trial = run_one(study)
+    run = fit(study.graph, study.splits[0], **study.options(PARAMS))
     assert trial.value == run.record["result"]["val_loss"]
     assert trial.user_attrs["result"]["epochs"] == 16
 
 
 def test_other_test_labels_change_nothing(small: tuple[Graph, list[Split]], quick_space: Space) -> None:
-    task = make_task(small, quick_space)
-    labels = task.graph.y.clone()
-    labels[task.splits[0].test] = 1 - labels[task.splits[0].test]
-    spoiled = replace(task, graph=replace(task.graph, y=labels))
-    assert spoiled.graph.fingerprint != task.graph.fingerprint
-    one, other = run_one(task), run_one(spoiled)
+    study = make_study(small, quick_space)
+    labels = study.graph.y.clone()
+    labels[study.splits[0].test] = 1 - labels[study.splits[0].test]
+    spoiled = replace(study, graph=replace(study.graph, y=labels))
+    assert spoiled.graph.fingerprint != study.graph.fingerprint
+    one, other = run_one(study), run_one(spoiled)
     assert one.value == other.value
     assert one.intermediate_values == other.intermediate_values
     assert one.user_attrs["result"]["graph_sha256"] == other.user_attrs["result"]["graph_sha256"]
-    train = task.splits[0].train[:3]
+    train = study.splits[0].train[:3]
     labels[train] = 1 - labels[train]
-    assert run_one(replace(task, graph=replace(task.graph, y=labels))).value != one.value
+    assert run_one(replace(study, graph=replace(study.graph, y=labels))).value != one.value
 
 
 def test_another_split_or_recipe_is_another_study(small: tuple[Graph, list[Split]], quick_space: Space) -> None:
-    task = make_task(small, quick_space)
-    first, second = task.splits
+    study = make_study(small, quick_space)
+    first, second = study.splits
     turned = replace(first, train=first.val, val=first.train)
     others = [
-        replace(task, splits=[turned, second]),
-        replace(task, splits=[first, turned]),
-        replace(task, splits=[first]),
-        replace(task, graph=replace(task.graph, recipe={"columns": ["age"]})),
-        replace(task, graph=replace(task.graph, recipe={"columns": ["year"]})),
+        replace(study, splits=[turned, second]),
+        replace(study, splits=[first, turned]),
+        replace(study, splits=[first]),
+        replace(study, graph=replace(study.graph, recipe={"columns": ["age"]})),
+        replace(study, graph=replace(study.graph, recipe={"columns": ["year"]})),
     ]
-    assert len({item.name for item in (task, *others)}) == 6
+    assert len({item.name for item in (study, *others)}) == 6
 
 
 def test_several_splits_are_averaged(small: tuple[Graph, list[Split]], quick_space: Space) -> None:
-    first, second = (run_one(make_task(small, quick_space, tuned=[number])).value for number in (0, 1))
-    both = run_one(make_task(small, quick_space, tuned=[0, 1]))
+    first, second = (run_one(make_study(small, quick_space, tuned=[number])).value for number in (0, 1))
+    both = run_one(make_study(small, quick_space, tuned=[0, 1]))
     assert first is not None
     assert second is not None
     assert both.value == fmean([first, second])
@@ -92,11 +93,11 @@ def test_several_splits_are_averaged(small: tuple[Graph, list[Split]], quick_spa
 
 def test_the_penalty_does_not_enter_the_value(small: tuple[Graph, list[Split]], quick_space: Space) -> None:
     space = quick_space.with_settings({"decay": "penalty", "monitor": "val_objective", "weight_decay": 0.1})
-    task = make_task(small, space)
-    run = fit(task.graph, task.splits[0], **task.options(PARAMS | {"weight_decay": 0.1}))
+    study = make_study(small, space)
+    run = fit(study.graph, study.splits[0], **study.options(PARAMS | {"weight_decay": 0.1}))
     result = run.record["result"]
     assert result["val_objective"] > result["val_loss"]
-    assert run_one(task).value == result["val_loss"]
+    assert run_one(study).value == result["val_loss"]
 
 
 def test_class_weights_enter_every_loss_that_is_reported(small: tuple[Graph, list[Split]], quick_space: Space) -> None:
@@ -104,9 +105,9 @@ def test_class_weights_enter_every_loss_that_is_reported(small: tuple[Graph, lis
     labels = graph.y.clone()
     labels[::3] = 0
     space = quick_space.with_settings({"patience": 1, "max_epochs": 160, "class_weights": "balanced"})
-    task = make_task((replace(graph, y=labels), [split]), space)
-    trial = run_one(task)
-    run = fit(task.graph, task.splits[0], **task.options(PARAMS))
+    study = make_study((replace(graph, y=labels), [split]), space)
+    trial = run_one(study)
+    run = fit(study.graph, study.splits[0], **study.options(PARAMS))
     assert trial.value == run.val_loss != run.record["result"]["val_loss"]
     assert run.record["result"]["num_epochs"] < 80
     assert trial.intermediate_values[80] == trial.value
@@ -116,33 +117,33 @@ def test_losses_with_other_class_weights_are_not_compared(small: tuple[Graph, li
     weights = Parameter(choices=["equal", "balanced"])
     space = quick_space.model_copy(update={"search": {**quick_space.search, "class_weights": weights}})
     with pytest.raises(InputError, match="class_weights cannot be searched"):
-        make_task(small, space).check()
+        make_study(small, space).check()
 
 
 def test_what_stopped_early_still_has_a_value_at_every_rung(
     small: tuple[Graph, list[Split]], quick_space: Space
 ) -> None:
-    task = make_task(small, quick_space.with_settings({"patience": 1, "max_epochs": 160}))
-    trial = run_one(task)
+    study = make_study(small, quick_space.with_settings({"patience": 1, "max_epochs": 160}))
+    trial = run_one(study)
     assert trial.user_attrs["result"]["epochs"] < 80
     assert list(trial.intermediate_values) == [20, 40, 80, 160]
     assert trial.intermediate_values[160] == trial.value
 
 
 def test_a_hopeless_trial_is_pruned_before_its_end(small: tuple[Graph, list[Split]], quick_space: Space) -> None:
-    task = make_task(small, quick_space)
-    study = optuna.create_study(pruner=optuna.pruners.MedianPruner(n_startup_trials=1))
+    study = make_study(small, quick_space)
+    opened = optuna.create_study(pruner=optuna.pruners.MedianPruner(n_startup_trials=1))
     for lr in (0.05, 0.001):
-        study.enqueue_trial({**PARAMS, "lr": lr})
-    study.optimize(lambda trial: objective(task, trial), n_trials=2)
-    pruned = study.trials[1]
+        opened.enqueue_trial({**PARAMS, "lr": lr})
+    opened.optimize(lambda trial: objective(study, trial), n_trials=2)
+    pruned = opened.trials[1]
     assert pruned.state == optuna.trial.TrialState.PRUNED
     assert pruned.user_attrs["result"]["epochs"] < 16
     assert pruned.user_attrs["result"]["pruned_because"] == "above the median"
 
 
 def test_a_diverging_trial_is_pruned_and_says_why(small: tuple[Graph, list[Split]], quick_space: Space) -> None:
-    trial = run_one(make_task(small, quick_space.with_settings({"lr": 1e30})))
+    trial = run_one(make_study(small, quick_space.with_settings({"lr": 1e30})))
     assert trial.state == optuna.trial.TrialState.PRUNED
     assert "Training diverged" in trial.user_attrs["result"]["pruned_because"]
 
@@ -151,7 +152,7 @@ def test_a_trial_that_does_not_fit_in_memory_is_pruned_and_says_why(
     small: tuple[Graph, list[Split]], quick_space: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("adagpr.training.fitting.train", lambda *arguments: torch.empty(2**50))
-    trial = run_one(make_task(small, quick_space))
+    trial = run_one(make_study(small, quick_space))
     assert trial.state == optuna.trial.TrialState.PRUNED
     assert trial.user_attrs["result"]["pruned_because"] == "There is not enough memory for this."
 
@@ -164,4 +165,4 @@ def test_a_space_that_does_not_fit_is_refused_before_any_trial(
     settings: dict[str, Any], message: str, small: tuple[Graph, list[Split]], quick_space: Space
 ) -> None:
     with pytest.raises(InputError, match=message):
-        make_task(small, quick_space.with_settings(settings)).check()
+        make_study(small, quick_space.with_settings(settings)).check()

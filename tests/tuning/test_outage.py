@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -20,11 +21,11 @@ from optuna.trial import FrozenTrial, TrialState
 from adagpr.errors import StorageError
 from adagpr.files import read_json
 from adagpr.graph import Graph, Split
-from adagpr.tuning import Space, StudyProgress, storage
-from adagpr.tuning import server as module
-from adagpr.tuning.objective import Study
-from adagpr.tuning.storage import create_study, load_study, stale_trials
-from adagpr.tuning.trials import effective_trials, of_worker, requeue, signature
+from adagpr.tuning import Space, StudyProgress, search, storage
+from adagpr.tuning.search import Polls, stale_trials
+from adagpr.tuning.storage import create_study, load_study
+from adagpr.tuning.study import Study
+from adagpr.tuning.trial import effective_trials, of_worker, requeue, signature
 from tests.tuning.postgres import LossyWay, Server, address
 
 T = TypeVar("T")
@@ -45,8 +46,8 @@ def arguments(request: pytest.FixtureRequest, postgres: str, quick_space: Space)
 @pytest.fixture
 def study(small: tuple[Graph, list[Split]], arguments: dict[str, Any]) -> optuna.Study:
     """The study of the test's commands."""
-    task = Study(*small, [0], "adagpr", arguments["space"], arguments["seed"])
-    return create_study(task.name, arguments["storage"])
+    about = Study(*small, [0], "adagpr", arguments["space"], arguments["seed"])
+    return create_study(about.name, arguments["storage"])
 
 
 @pytest.fixture
@@ -126,8 +127,8 @@ def test_a_study_survives_its_server(
 def test_the_trial_of_a_killed_command_is_run_again_by_the_others(
     study: optuna.Study, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "HEARTBEAT_SECONDS", 1)
-    monkeypatch.setattr(storage, "GRACE_SECONDS", 4)
+    monkeypatch.setattr(search, "BEAT_SECONDS", 1)
+    monkeypatch.setattr(search, "STALE_POLLS", 8)
     commands = begin(1, 1, 1)
     lost = wait_for(lambda: stopped_trial(study))
     parent = parent_of(lost.user_attrs["worker"]["pid"])
@@ -169,8 +170,7 @@ def test_lost_answers_neither_double_nor_lose_a_trial(
 def test_a_call_whose_answer_is_lost_is_carried_out_once(lossy_way: LossyWay) -> None:
     study = create_study("lossy", address(lossy_way.folder))
     lossy_way.every = 2
-    with pytest.warns(UserWarning, match="Heartbeat"):
-        trial = study.ask()
+    trial = study.ask()
     trial.suggest_float("x", 0, 1)
     trial.set_user_attr("drawn", True)
     trial.report(0.5, 1)
@@ -188,36 +188,36 @@ def test_a_waiting_trial_that_is_begun_without_an_answer_is_left_unsigned(lossy_
     create_study("waiting", way).enqueue_trial({})
     study = load_study("waiting", way, optuna.pruners.NopPruner(), {"worker": signature(1)})
     lossy_way.every = 2
-    with pytest.warns(UserWarning, match="Heartbeat"):
-        assert study.ask().number == 1
+    assert study.ask().number == 1
     assert [trial.number for trial in of_worker(study.trials, None)] == [0]
     assert [trial.number for trial in of_worker(study.trials, signature(1))] == [1]
-    study._storage._backend.engine.dispose()  # type: ignore[attr-defined]
+    study._storage.database.engine.dispose()  # type: ignore[attr-defined]
 
 
 def test_nobody_is_taken_for_dead_because_the_server_was_away(
     server: Server, postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "GRACE_SECONDS", 1)
+    monkeypatch.setattr(search, "STALE_POLLS", 2)
     study = create_study("away", postgres)
-    with pytest.warns(UserWarning, match="Heartbeat"):
-        study.ask()
+    study.ask()
+    polls: Polls = Counter()
+    assert stale_trials(study.trials, polls, is_shared=True) == []
     server.kill()
     threading.Timer(1.5, server.start).start()
-    assert stale_trials(study) == []
+    assert stale_trials(study.trials, polls, is_shared=True) == []
 
 
 def test_who_dies_at_the_first_moment_of_a_trial_is_missed(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "GRACE_SECONDS", 1)
+    monkeypatch.setattr(search, "STALE_POLLS", 1)
     study = create_study("missed", postgres)
+    polls: Polls = Counter()
     states = []
     for _ in range(2):
         # The second time, the trial that waits.
-        with pytest.warns(UserWarning, match="Heartbeat"):
-            study.ask()
-        time.sleep(1.5)
-        (silent,) = stale_trials(study)
-        requeue(study, silent)
+        study.ask()
+        assert stale_trials(study.trials, polls, is_shared=True) == []
+        (stale,) = stale_trials(study.trials, polls, is_shared=True)
+        requeue(study, stale)
         states.append([trial.state.name for trial in study.trials])
     assert states == [["FAIL", "WAITING"], ["FAIL", "FAIL", "WAITING"]]
 
@@ -225,11 +225,11 @@ def test_who_dies_at_the_first_moment_of_a_trial_is_missed(postgres: str, monkey
 def test_a_server_that_stays_away_is_one_sentence_and_the_same_command_goes_on(
     server: Server, quick_tune: Tune, arguments: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def kill(standing: StudyProgress) -> None:
-        if standing.num_done:
+    def kill(progress: StudyProgress) -> None:
+        if progress.num_done:
             server.kill()
 
-    monkeypatch.setattr(module, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(storage, "RETRY_SECONDS", 1.0)
     with pytest.raises(StorageError) as caught:
         quick_tune(tmp_path, **arguments, num_workers=3, on_change=kill)
     assert "has not answered for" in str(caught.value)
@@ -243,8 +243,8 @@ def test_an_interruption_does_not_wait_for_the_server(
 ) -> None:
     moments: list[float] = []
 
-    def kill(standing: StudyProgress) -> None:
-        if standing.num_done:
+    def kill(progress: StudyProgress) -> None:
+        if progress.num_done:
             server.kill()
             moments.append(time.monotonic())
             raise KeyboardInterrupt

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from adagpr.graph import Graph, Split
-from adagpr.tuning import Space, StudyProgress, storage
-from adagpr.tuning.objective import Study
+from adagpr.tuning import Space, StudyProgress, search
 from adagpr.tuning.storage import create_study
+from adagpr.tuning.study import Study
 
 Tune = Callable[..., dict[str, Any]]
 
@@ -24,17 +24,17 @@ def test_a_killed_worker_is_replaced_and_a_second_machine_finds_all_trials(
 ) -> None:
     killed: list[int] = []
 
-    def kill(standing: StudyProgress) -> None:
-        if standing.pids and not killed:
-            os.kill(standing.pids[0], signal.SIGKILL)
-            killed.append(standing.pids[0])
+    def kill(progress: StudyProgress) -> None:
+        if progress.pids and not killed:
+            os.kill(progress.pids[0], signal.SIGKILL)
+            killed.append(progress.pids[0])
 
     first = quick_tune(tmp_path / "one", storage=postgres, num_trials=4, num_workers=2, on_change=kill)
     assert killed
     assert sum(trial["state"] in ("complete", "pruned") for trial in first["trials"]) == 4
-    standings: list[StudyProgress] = []
-    second = quick_tune(tmp_path / "two", storage=postgres, num_trials=4, on_change=standings.append)
-    assert [standing.num_done for standing in standings] == [4]
+    states: list[StudyProgress] = []
+    second = quick_tune(tmp_path / "two", storage=postgres, num_trials=4, on_change=states.append)
+    assert [progress.num_done for progress in states] == [4]
     assert second["best"]["trials_sha256"] == first["best"]["trials_sha256"]
     assert second["test"]["test_acc"] == first["test"]["test_acc"]
     assert "journal.jsonl" not in {path.name for path in (tmp_path / "one").iterdir()}
@@ -48,16 +48,14 @@ def test_the_trial_of_a_machine_that_is_gone_is_taken_up(
     quick_space: Space,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(storage, "HEARTBEAT_SECONDS", 1)
-    monkeypatch.setattr(storage, "GRACE_SECONDS", 2)
-    task = Study(*small, [0], "adagpr", quick_space, seed=1)
-    study = create_study(task.name, postgres)
-    with pytest.warns(UserWarning, match="Heartbeat"):
-        lost = study.ask()
+    monkeypatch.setattr(search, "BEAT_SECONDS", 0.5)
+    monkeypatch.setattr(search, "STALE_POLLS", 4)
+    study = Study(*small, [0], "adagpr", quick_space, seed=1)
+    lost = create_study(study.name, postgres).ask()
     lost.set_user_attr("worker", {"host": "elsewhere", "pid": 1})
     quick_space.suggest(lost)
     lost.set_user_attr("drawn", True)
-    study._storage.record_heartbeat(lost._trial_id)  # type: ignore[attr-defined]
+    lost.set_user_attr("beat", 3)
     started = time.monotonic()
     record = quick_tune(tmp_path, storage=postgres, seed=1, num_trials=3)
     assert time.monotonic() - started > 1.0

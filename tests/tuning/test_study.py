@@ -21,9 +21,9 @@ from adagpr.errors import AdaGPRError, InputError
 from adagpr.files import digest, read_json, read_toml, sha256_file
 from adagpr.graph import Graph, Split
 from adagpr.tuning import Space, StudyProgress, search
-from adagpr.tuning.objective import Study, blind
 from adagpr.tuning.storage import create_study
-from adagpr.tuning.trials import effective_trials
+from adagpr.tuning.study import Study, blind
+from adagpr.tuning.trial import effective_trials
 
 Tune = Callable[..., dict[str, Any]]
 COUNTED = ("complete", "pruned")
@@ -48,10 +48,10 @@ class Killer:
         self.folder, self.num_done = folder, num_done
         self.killed: list[int] = []
 
-    def __call__(self, standing: StudyProgress) -> None:
-        if self.killed or standing.num_done < self.num_done:
+    def __call__(self, progress: StudyProgress) -> None:
+        if self.killed or progress.num_done < self.num_done:
             return
-        for pid in standing.pids:
+        for pid in progress.pids:
             os.kill(pid, signal.SIGSTOP)
             trials = journal(self.folder).trials
             mine = [trial for trial in trials if trial.user_attrs.get("worker", {}).get("pid") == pid]
@@ -123,8 +123,8 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def test_an_interrupted_study_ends_with_the_trials_of_an_uninterrupted_one(tmp_path: Path, quick_tune: Tune) -> None:
     whole = quick_tune(tmp_path / "whole", num_trials=12)
 
-    def interrupt(standing: StudyProgress) -> None:
-        if standing.num_done >= 4 and standing.pids:
+    def interrupt(progress: StudyProgress) -> None:
+        if progress.num_done >= 4 and progress.pids:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -140,8 +140,7 @@ def test_an_interrupted_study_ends_with_the_trials_of_an_uninterrupted_one(tmp_p
 def test_trials_that_a_killed_command_left_running_are_taken_up(
     tmp_path: Path, quick_tune: Tune, small: tuple[Graph, list[Split]], quick_space: Space
 ) -> None:
-    task = Study(*small, [0], "adagpr", quick_space)
-    study = create_study(task.name, str(tmp_path / "journal.jsonl"))
+    study = create_study(Study(*small, [0], "adagpr", quick_space).name, str(tmp_path / "journal.jsonl"))
     signed, unsigned = study.ask(), study.ask()
     signed.set_user_attr("worker", {"host": "elsewhere", "pid": 1})
     quick_space.suggest(signed)
@@ -214,7 +213,7 @@ def test_the_choice_is_on_disk_before_the_test_begins(
         raise AdaGPRError("no test today")
 
     with monkeypatch.context() as context:
-        context.setattr("adagpr.tuning.record.fit_all", refuse)
+        context.setattr("adagpr.tuning.study.fit_all", refuse)
         with pytest.raises(AdaGPRError, match="no test today"):
             quick_tune(tmp_path, num_trials=2)
     before = read_json(tmp_path / "study.json")
@@ -249,7 +248,7 @@ def test_a_folder_of_another_study_is_refused_by_key(
 def test_workers_that_die_again_and_again_end_the_study_with_a_sentence(
     tmp_path: Path, quick_tune: Tune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "objective", lambda task, trial: os.kill(os.getpid(), signal.SIGKILL))
+    monkeypatch.setattr(search, "objective", lambda study, trial: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(AdaGPRError, match="Workers were killed 3 times before another trial was done"):
         quick_tune(tmp_path, num_trials=2)
     monkeypatch.undo()
@@ -259,12 +258,24 @@ def test_workers_that_die_again_and_again_end_the_study_with_a_sentence(
 def test_an_error_in_a_worker_is_the_caller_s(
     tmp_path: Path, quick_tune: Tune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(task: Study, trial: optuna.Trial) -> float:
+    def fail(study: Study, trial: optuna.Trial) -> float:
         raise InputError("not like this")
 
     monkeypatch.setattr(search, "objective", fail)
     with pytest.raises(InputError, match="not like this"):
         quick_tune(tmp_path, num_trials=2)
+
+
+def test_a_bug_in_a_worker_is_not_taken_for_a_killed_one(
+    tmp_path: Path, quick_tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(study: Study, trial: optuna.Trial) -> float:
+        raise LookupError("a mistake of ours")
+
+    monkeypatch.setattr(search, "objective", fail)
+    with pytest.raises(LookupError, match="a mistake of ours") as caught:
+        quick_tune(tmp_path, num_trials=2)
+    assert "in fail" in caught.value.__notes__[0]
 
 
 def test_a_study_without_a_complete_trial_says_so(tmp_path: Path, quick_tune: Tune, quick_space: Space) -> None:

@@ -1,7 +1,8 @@
-"""Workers: processes that run trials, and the one that starts them and takes up what a dead one leaves.
+"""The search: worker processes that run trials, and the one that starts them and enters again what a dead one leaves.
 
 Workers are forked, so that they begin at once with the graph in memory; each has a connection to the storage of its
-own and computes with one thread. They end with the process that started them, however that one ends.
+own and computes with one thread. They end with the process that started them, however that one ends. Where a system
+cannot fork, that process runs the trials itself.
 """
 
 from __future__ import annotations
@@ -9,29 +10,44 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import threading
+import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from typing import TYPE_CHECKING
 
 import optuna
-from optuna.exceptions import UpdateFinishedTrialError
-from optuna.trial import FrozenTrial
+from optuna.exceptions import OptunaError, UpdateFinishedTrialError
+from optuna.trial import FrozenTrial, TrialState
 
-from adagpr.errors import AdaGPRError, memory_errors
+from adagpr.errors import AdaGPRError, StorageError, memory_errors
 from adagpr.seeding import stream
 from adagpr.training.workers import begin_child
-from adagpr.tuning.objective import Study, objective
-from adagpr.tuning.server import without_waiting
-from adagpr.tuning.storage import load_study, stale_trials, storage_failures
-from adagpr.tuning.trials import best_trial, effective_trials, finished, num_to_do, of_worker, requeue, signature
+from adagpr.tuning.storage import is_server, load_study, storage_failures, without_retries
+from adagpr.tuning.trial import (
+    best_trial,
+    effective_trials,
+    finished,
+    num_to_do,
+    objective,
+    of_worker,
+    requeue,
+    signature,
+)
 
-__all__ = ["OnChange", "StudyProgress", "run_trials"]
+if TYPE_CHECKING:
+    from adagpr.tuning.study import Study
 
 _POLL_SECONDS = 0.5
-# A worker signs a trial as soon as it has it. One that is seen unsigned so often was begun by a process that died.
-_UNSIGNED_POLLS = 120
+# On a server a worker says so often that it is alive.
+BEAT_SECONDS = 10.0
+# A running trial that is the same at so many polls, a minute at least, is run by nobody. No poll succeeds while a
+# server is away, so that nobody is taken for dead because of that.
+STALE_POLLS = 120
 _DEATHS_PER_WORKER = 3
 # The first trials of TPE are drawn at random; none of them is pruned.
 _NUM_STARTUP_TRIALS = 10
@@ -39,28 +55,25 @@ _NUM_STARTUP_TRIALS = 10
 
 @dataclass(frozen=True)
 class StudyProgress:
-    """Where a study stands: trials done and asked for, its lowest value, and the workers' processes."""
+    """How far a study is: trials done and asked for, its lowest value, and the workers' processes."""
 
     num_done: int
     num_trials: int
     best_value: float | None
-    pids: tuple[int, ...]
+    pids: tuple[int, ...] = ()
 
 
 OnChange = Callable[[StudyProgress], None]
-
-
-class _Surplus(Exception):  # noqa: N818 - not an error: another worker was faster
-    """Two workers began the last trial; this is the later one."""
+Polls = Counter[tuple[object, ...]]
 
 
 class _Worker:
     """A worker as its parent sees it."""
 
-    def __init__(self, task: Study, address: str, num_trials: int) -> None:
+    def __init__(self, study: Study, address: str, num_trials: int) -> None:
         context = multiprocessing.get_context("fork")
         self.reader, writer = context.Pipe(duplex=False)
-        arguments = (task, address, num_trials, writer, os.getpid())
+        arguments = (study, address, num_trials, writer, os.getpid())
         self.process: BaseProcess = context.Process(target=_work, args=arguments)
         self.process.start()
         writer.close()
@@ -83,30 +96,30 @@ class _Worker:
 
 
 def run_trials(
-    study: optuna.Study, task: Study, address: str, num_trials: int, num_workers: int, on_change: OnChange
+    opened: optuna.Study, study: Study, address: str, num_trials: int, num_workers: int, on_change: OnChange
 ) -> None:
     """Has workers run trials until as many are complete or pruned as asked for; dead workers are replaced.
 
     Args:
-        study: The study, open in this process.
-        task: What it is about.
+        opened: Optuna's study, open in this process.
+        study: What it is about.
         address: Its storage, which each worker opens for itself.
         num_trials: Trials asked for.
         num_workers: Workers at the same time.
-        on_change: Called now and then with where the study stands.
+        on_change: Called now and then with how far the study is.
 
     Raises:
         AdaGPRError: What a worker raised, or that workers are killed again and again.
     """
+    can_fork = "fork" in multiprocessing.get_all_start_methods()
     workers: list[_Worker] = []
     num_deaths = num_done = 0
-    unsigned: Counter[int] = Counter()
+    polls: Polls = Counter()
     try:
         while True:
-            for trial in stale_trials(study):
-                requeue(study, trial)
-            trials = study.get_trials(deepcopy=False)
-            _take_up_unsigned(study, trials, unsigned)
+            trials = opened.get_trials(deepcopy=False)
+            for trial in stale_trials(trials, polls, is_server(address)):
+                requeue(opened, trial)
             done = len(finished(trials))
             num_deaths, num_done = (0 if done > num_done else num_deaths), done
             best = best_trial(trials)
@@ -114,36 +127,43 @@ def run_trials(
             on_change(StudyProgress(min(done, num_trials), num_trials, None if best is None else best.value, pids))
             if done >= num_trials:
                 break
-            _check_deaths(num_deaths, num_workers)
-            for _ in range(min(num_workers - len(workers), num_to_do(trials, num_trials))):
-                workers.append(_Worker(task, address, num_trials))
-            num_deaths += _reap(study, workers)
+            if num_deaths >= _DEATHS_PER_WORKER * num_workers:
+                raise AdaGPRError(
+                    f"Workers were killed {num_deaths} times before another trial was done (too little memory for it?)."
+                    " The same command resumes."
+                )
+            if not can_fork:
+                run_some(study, address, done + 1)
+            for _ in range(min(num_workers - len(workers), num_to_do(trials, num_trials)) if can_fork else 0):
+                workers.append(_Worker(study, address, num_trials))
+            num_deaths += _reap(opened, workers)
         while workers:
-            _reap(study, workers)
+            _reap(opened, workers)
     finally:
         for worker in workers:
             worker.stop()
-        with contextlib.suppress(AdaGPRError, optuna.exceptions.OptunaError), without_waiting():
-            _take_up_of(study, workers)
+        with contextlib.suppress(AdaGPRError, OptunaError), without_retries():
+            _requeue_of(opened, workers)
 
 
-def _take_up_unsigned(study: optuna.Study, trials: Sequence[FrozenTrial], polls: Counter[int]) -> None:
-    """Takes up trials that were seen unsigned often; while the storage is away, they are not seen."""
-    for trial in of_worker(trials, None):
-        polls[trial.number] += 1
-        if polls[trial.number] > _UNSIGNED_POLLS:
-            requeue(study, trial)
+def stale_trials(trials: Sequence[FrozenTrial], polls: Polls, is_shared: bool) -> list[FrozenTrial]:
+    """The running trials that have not changed for many polls; ``polls`` counts how often each was seen as it is.
+
+    The workers of this machine are watched by their processes. So unless other machines share the study, only trials
+    that nobody signed are looked for.
+    """
+    found = []
+    for trial in trials:
+        is_signed = "worker" in trial.user_attrs
+        if trial.state == TrialState.RUNNING and (is_shared or not is_signed):
+            seen = (trial.number, is_signed, trial.user_attrs.get("beat"))
+            polls[seen] += 1
+            if polls[seen] > STALE_POLLS:
+                found.append(trial)
+    return found
 
 
-def _check_deaths(num_deaths: int, num_workers: int) -> None:
-    if num_deaths >= _DEATHS_PER_WORKER * num_workers:
-        raise AdaGPRError(
-            f"Workers were killed {num_deaths} times before another trial was done (too little memory for it?). "
-            "The same command goes on."
-        )
-
-
-def _reap(study: optuna.Study, workers: list[_Worker]) -> int:
+def _reap(opened: optuna.Study, workers: list[_Worker]) -> int:
     """Waits a moment, lets go of the workers that have ended, and returns how many of them were killed."""
     ready = wait([worker.reader for worker in workers], timeout=_POLL_SECONDS)
     killed = []
@@ -151,61 +171,86 @@ def _reap(study: optuna.Study, workers: list[_Worker]) -> int:
         workers.remove(worker)
         if worker.result() == "killed":
             killed.append(worker)
-    _take_up_of(study, killed)
+    _requeue_of(opened, killed)
     return len(killed)
 
 
-def _take_up_of(study: optuna.Study, workers: list[_Worker]) -> None:
-    trials = study.get_trials(deepcopy=False) if workers else []
+def _requeue_of(opened: optuna.Study, workers: list[_Worker]) -> None:
+    trials = opened.get_trials(deepcopy=False) if workers else []
     for worker in workers:
         for trial in of_worker(trials, signature(worker.process.pid)):
-            requeue(study, trial)
+            requeue(opened, trial)
 
 
-def _work(task: Study, address: str, num_trials: int, writer: Connection, parent: int) -> None:
+def _work(study: Study, address: str, num_trials: int, writer: Connection, parent: int) -> None:
     """The life of a worker."""
     if not begin_child(parent):
         return
     try:
         with storage_failures(address), memory_errors():
-            _run_some(task, address, num_trials)
+            run_some(study, address, num_trials)
         writer.send("done")
-    except (AdaGPRError, OSError) as error:
+    except Exception as error:
+        error.add_note(traceback.format_exc())
         writer.send(error)
 
 
-def _run_some(task: Study, address: str, num_trials: int) -> None:
-    """Runs one trial after another while there are any to do."""
+def run_some(study: Study, address: str, num_trials: int) -> None:
+    """Runs one trial after another in this process while there are any to do."""
     pruner = optuna.pruners.MedianPruner(n_startup_trials=_NUM_STARTUP_TRIALS)
-    signed = {"worker": signature(os.getpid())}
-    study = load_study(task.name, address, pruner, signed)
+    signed = signature(os.getpid())
+    opened = load_study(study.name, address, pruner, {"worker": signed})
+    while num_to_do(opened.get_trials(deepcopy=False), num_trials) > 0:
+        trial = opened.ask()
+        # A worker that was asleep for long finds that its trial was failed and entered again.
+        with contextlib.suppress(UpdateFinishedTrialError):
+            trial.set_user_attr("worker", signed)
+            with _beating(trial) if is_server(address) else contextlib.nullcontext():
+                _run_one(study, opened, trial, num_trials)
 
-    begun: list[int] = []
 
-    def run(trial: optuna.Trial) -> float:
-        begun.append(trial.number)
-        trial.set_user_attr("worker", signed["worker"])
-        places = [other.number for other in effective_trials(study.get_trials(deepcopy=False))[:num_trials]]
-        if trial.number not in places:
-            raise _Surplus
-        # Optuna draws when the first value is asked for.
-        study.sampler = _sampler(task.seed, places.index(trial.number))
-        return objective(task, trial)
+def _run_one(study: Study, opened: optuna.Study, trial: optuna.Trial, num_trials: int) -> None:
+    places = [other.number for other in effective_trials(opened.get_trials(deepcopy=False))[:num_trials]]
+    if trial.number not in places:
+        # Another worker began the last trial at the same moment.
+        opened.tell(trial, state=TrialState.FAIL)
+        return
+    # Optuna draws when the first value is asked for.
+    opened.sampler = _sampler(study.seed, places.index(trial.number))
+    value, state = None, TrialState.COMPLETE
+    try:
+        value = objective(study, trial)
+    except optuna.TrialPruned:
+        state = TrialState.PRUNED
+    except StorageError:
+        raise
+    except Exception:
+        opened.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
+        raise
+    opened.tell(trial, value, state, skip_if_finished=True)
 
-    while True:
-        if num_to_do(study.get_trials(deepcopy=False), num_trials) == 0:
-            return
-        try:
-            study.optimize(run, n_trials=1, catch=(_Surplus,))
-        except (UpdateFinishedTrialError, ValueError, AssertionError):
-            # A worker that was asleep for long finds that its trial was failed and entered again; depending on where it
-            # is, Optuna then raises any of these.
-            retries = {trial.user_attrs.get("retry_of") for trial in study.get_trials(deepcopy=False)}
-            if not begun or begun[-1] not in retries:
-                raise
-        except UnboundLocalError as error:
-            # Where a trial's end cannot be stored, Optuna asks for its state, and trips when that fails too.
-            raise error.__context__ or error from None
+
+@contextlib.contextmanager
+def _beating(trial: optuna.Trial) -> Iterator[None]:
+    """Changes a trial every few seconds, so that other machines see that somebody runs it."""
+    is_over = threading.Event()
+
+    def beat() -> None:
+        with without_retries():
+            for number in count():
+                # What does not come through this time will the next time.
+                with contextlib.suppress(StorageError, OptunaError):
+                    trial.set_user_attr("beat", number)
+                if is_over.wait(BEAT_SECONDS):
+                    return
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def _sampler(seed: int, place: int) -> optuna.samplers.TPESampler:

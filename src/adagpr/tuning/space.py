@@ -11,21 +11,18 @@ One TOML file is one space::
     [fixed]                       # the same in every trial: arguments of the model, fields of TrainingConfig
     lr = 0.01
 
-    [search.num_layers]           # a list to choose from
-    choices = [2, 4, 8]
+    [search]                      # lists to choose from, and ranges with an optional step or log
+    num_layers = [2, 4, 8]
+    dropout = { low = 0.1, high = 0.9, step = 0.1 }
+    "weight_decay.convs" = [1.0, 0.1] # one parameter group's decay
 
-    [search.dropout]              # or a range; step and log are optional
-    low = 0.1
-    high = 0.9
-    step = 0.1
-
-    [search."weight_decay.convs"] # one parameter group's decay
-    choices = [1.0, 0.1]
+A file of the package may hold several spaces: one per data set in ``[variants]``, each with more that is fixed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,8 +34,6 @@ from adagpr.errors import InputError, unknown_name
 from adagpr.files import read_toml
 from adagpr.nn import Model, build, model_options
 from adagpr.training import TrainingConfig
-
-__all__ = ["Parameter", "Space", "choose_space", "read_space", "space_names"]
 
 _FOLDER = Path(__file__).parent / "spaces"
 _GENERAL = "general"
@@ -185,9 +180,24 @@ def flat(options: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+@cache
+def _shipped() -> dict[str, dict[str, Any]]:
+    """The contents of the spaces that come with the package, by name."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(_FOLDER.glob("*.toml")):
+        content = read_toml(path)
+        variants = content.pop("variants", None)
+        if variants is None:
+            found[path.stem] = content
+        for dataset, fixed in (variants or {}).items():
+            own = {"datasets": [dataset], "fixed": {**fixed, **content["fixed"]}}
+            found[f"{path.stem}_{dataset}"] = {**content, **own}
+    return found
+
+
 def space_names() -> list[str]:
     """The spaces that come with the package."""
-    return sorted(path.stem for path in _FOLDER.glob("*.toml"))
+    return sorted(_shipped())
 
 
 def read_space(name: str) -> Space:
@@ -196,37 +206,38 @@ def read_space(name: str) -> Space:
     Raises:
         InputError: There is none, or its file has mistakes; all of them are named.
     """
-    is_file = name.endswith(".toml")
-    if not is_file and name not in space_names():
+    if name.endswith(".toml"):
+        return _space(Path(name).stem, Path(name).name, read_toml(Path(name)))
+    if name not in _shipped():
         raise unknown_name("search space", name, space_names())
-    path = Path(name) if is_file else _FOLDER / f"{name}.toml"
-    content = read_toml(path)
+    return _space(name, name, _shipped()[name])
+
+
+def _space(name: str, owner: str, content: Mapping[str, Any]) -> Space:
     tables = content.get("search")
     if not isinstance(tables, Mapping) or not tables:
-        raise InputError(f"{path.name}: search must be a table with an entry for each parameter.")
+        raise InputError(f"{owner}: search must be a table with an entry for each parameter.")
     mistakes: list[str] = []
     search: dict[str, Parameter] = {}
     for key, table in tables.items():
-        owner = f"{path.name}: search.{key}"
+        place = f"{owner}: search.{key}"
         try:
-            search[key] = check(owner, Parameter, table if isinstance(table, Mapping) else {"choices": table})
-            wrong = search[key].mistake()
+            search[key] = check(place, Parameter, table if isinstance(table, Mapping) else {"choices": table})
         except InputError as error:
-            wrong = None
             mistakes.append(str(error))
-        if wrong is not None:
-            mistakes.append(f"{owner} {wrong}.")
+            continue
+        if (mistake := search[key].mistake()) is not None:
+            mistakes.append(f"{place} {mistake}.")
     if mistakes:
         raise InputError(" ".join(mistakes))
     fixed = content.get("fixed", {})
-    content |= {"name": path.stem, "search": search, "fixed": flat(fixed) if isinstance(fixed, Mapping) else fixed}
-    return check(path.name, Space, content)
+    flat_fixed = flat(fixed) if isinstance(fixed, Mapping) else fixed
+    return check(owner, Space, {**content, "name": name, "search": search, "fixed": flat_fixed})
 
 
 def choose_space(dataset: str, split: str, model: str) -> Space:
     """The paper's space for a data set, a kind of split and a model, else the general one."""
-    for name in space_names():
-        found = read_space(name)
-        if found.model == model and found.split == split and dataset in found.datasets:
-            return found
+    for name, content in _shipped().items():
+        if (content["model"], content.get("split")) == (model, split) and dataset in content["datasets"]:
+            return read_space(name)
     return read_space(_GENERAL)

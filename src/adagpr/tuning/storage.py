@@ -1,38 +1,49 @@
 """Where a study's trials are kept: a journal file for one machine, PostgreSQL for several.
 
-The journal is Optuna's: a text file with one JSON object a line, and nothing in it is ever executed. Optuna's own lock
+The journal is Optuna's: a text file with one JSON object per line, and nothing in it is ever executed. Optuna's lock
 is a file that a killed process leaves behind, and half a line that it wrote would spoil all that follows. Here the
-kernel holds the lock, and whoever takes it removes such a line first.
+operating system holds the lock, and whoever takes it removes such a line first.
+
+A server may be away for a while. One that is killed and started again has kept every transaction that it committed, and
+nothing else. Each call of the storage is one transaction, and is repeated until the server answers. If the server
+committed the first one and only the answer was lost, then
+
+* a trial is not created again: it carries a mark, which is looked for first;
+* a trial that was ended stays ended, with the value it has;
+* a waiting trial that was begun is left alone, because another worker may have begun it; if nobody signs it, it is
+  entered again;
+* all other calls write what is there already.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
+import copy
+import itertools
 import re
-import warnings
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import optuna
-from optuna.exceptions import ExperimentalWarning, StorageInternalError
+import tenacity
+from filelock import FileLock, Timeout
+from optuna.exceptions import StorageInternalError
+from optuna.storages import BaseStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import FrozenTrial
-from sqlalchemy import NullPool, create_engine, text
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from sqlalchemy import NullPool, create_engine, event, text
+from sqlalchemy.engine import URL, ExceptionContext, make_url
+from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 
 from adagpr.errors import InputError, StorageError
-from adagpr.tuning.server import Patience, PatientStorage, reason
 
-__all__ = ["create_study", "held", "is_server", "load_study", "shown", "stale_trials", "storage_failures"]
-
-# A worker of another machine is taken for dead after six beats that did not come.
-HEARTBEAT_SECONDS = 10
-GRACE_SECONDS = 60
+# How long a server that does not answer is waited for.
+RETRY_SECONDS = 120.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 
 # A connection whose other end is gone is an error after so long, and not the hours that TCP would give it.
 _CONNECTION = {
@@ -42,8 +53,10 @@ _CONNECTION = {
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
 }
-
 _CREATION_LOCK = 20210810  # any number; whoever creates tables on the server holds it
+_MARK = "adagpr:entry"
+
+_retries: ContextVar[bool] = ContextVar("retries", default=True)
 
 
 def is_server(address: str) -> bool:
@@ -54,14 +67,14 @@ def is_server(address: str) -> bool:
     """
     scheme, mark, _ = address.partition("://")
     if mark and scheme not in ("postgresql", "postgresql+psycopg"):
-        raise InputError(f"A storage is a file or postgresql://USER@HOST/DATABASE, got '{shown(address)}'.")
+        raise InputError(f"A storage is a file or postgresql://USER@HOST/DATABASE, got '{without_password(address)}'.")
     if mark and find_spec("psycopg") is None:
         raise InputError("PostgreSQL needs psycopg, which is not installed: pip install 'adagpr[postgresql]'")
     return bool(mark)
 
 
-def shown(address: str) -> str:
-    """The address without a password, as it may be printed and kept."""
+def without_password(address: str) -> str:
+    """The address as it may be printed and kept."""
     return re.sub(r"(?<=://)([^/@:]*):[^/]*@", r"\1@", re.sub(r"(?<=password=)[^&]*", "...", address))
 
 
@@ -89,16 +102,8 @@ def load_study(name: str, address: str, pruner: optuna.pruners.BasePruner, user_
         user_attrs: What a trial that this worker creates carries from its first moment, on a server.
     """
     with storage_failures(address):
-        storage = Patience(shown(address)).call(lambda: _storage(address, user_attrs))
+        storage = _attempts(address)(_storage, address, user_attrs)
         return optuna.load_study(study_name=name, storage=storage, pruner=pruner)
-
-
-def stale_trials(study: optuna.Study) -> list[FrozenTrial]:
-    """The running trials whose workers were not heard of for long, on a server; with a journal, none."""
-    storage = study._storage
-    if not isinstance(storage, optuna.storages._CachedStorage):
-        return []
-    return [storage.get_trial(trial_id) for trial_id in storage._get_stale_trial_ids(study._study_id)]
 
 
 @contextlib.contextmanager
@@ -107,12 +112,22 @@ def storage_failures(address: str) -> Iterator[None]:
     try:
         yield
     except (StorageInternalError, SQLAlchemyError) as error:
-        raise StorageError(f"The storage {shown(address)} cannot be used: {reason(error)}") from error
+        raise StorageError(f"The storage {without_password(address)} cannot be used: {_reason(error)}") from error
+
+
+def _cause(error: BaseException) -> BaseException:
+    return error.__cause__ or error if isinstance(error, StorageInternalError) else error
+
+
+def _reason(error: BaseException) -> str:
+    """What a database said, on one line."""
+    cause = _cause(error)
+    return str(getattr(cause, "orig", None) or cause).strip().partition("\n")[0]
 
 
 @contextlib.contextmanager
 def held(address: str) -> Iterator[None]:
-    """Keeps a journal for this process and those that it forks; the kernel lets go when the last of them is gone.
+    """Keeps a journal for this process; the operating system lets go when it is gone.
 
     So whoever gets hold of a journal knows that trials which are running in it are run by nobody. A server is not held.
     """
@@ -122,64 +137,50 @@ def held(address: str) -> Iterator[None]:
     path = Path(address)
     if path.is_dir():
         raise InputError(f"A storage is a file or postgresql://USER@HOST/DATABASE, got the folder '{address}'.")
-    with _opened(path.with_name(f".{path.name}.lock"), "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(f"Another command is tuning with {path}. Wait for it, or give it more --jobs.") from error
-        yield
-
-
-def _storage(address: str, user_attrs: dict[str, Any] | None = None) -> optuna.storages.BaseStorage:
-    """The storage of a worker, which has attributes for its trials, or of the process that forks workers."""
-    if is_server(address):
-        return _server(address, user_attrs)
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
     try:
-        with _opened(Path(address), "ab"):
-            pass
-        backend = JournalFileBackend(address, lock_obj=_JournalLock(address))  # type: ignore[arg-type]
-        return optuna.storages.JournalStorage(backend)
-    except (ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
-        raise InputError(f"{address} is not a study's journal, or it is damaged: {error}.") from error
-
-
-def _opened(path: Path, mode: str) -> IO[bytes]:
-    try:
-        return path.open(mode)
+        lock.acquire(blocking=False)
+    except Timeout as error:
+        raise InputError(f"Another command is tuning with {path}. Wait for it, or give it more --jobs.") from error
     except OSError as error:
         raise InputError(f"Cannot write {path}: {error.strerror}.") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _storage(address: str, user_attrs: dict[str, Any] | None = None) -> BaseStorage:
+    """The storage of a worker, which has attributes for its trials, or of the process that forks workers."""
+    if is_server(address):
+        return _ServerStorage(address, user_attrs)
+    try:
+        Path(address).open("ab").close()
+        backend = JournalFileBackend(address, lock_obj=_JournalLock(address))  # type: ignore[arg-type]
+        return optuna.storages.JournalStorage(backend)
+    except OSError as error:
+        raise InputError(f"Cannot write {address}: {error.strerror}.") from error
+    except (ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
+        raise InputError(f"{address} is not a study's journal, or it is damaged: {error}.") from error
 
 
 class _JournalLock:
     """The lock that a process holds while it writes to the journal; Optuna asks for these two methods."""
 
-    def __init__(self, path: str) -> None:
-        self._path = Path(path)
-        self._file: IO[bytes] | None = None
+    def __init__(self, address: str) -> None:
+        self._path = Path(address)
+        self._lock = FileLock(self._path.with_name(f".{self._path.name}.writing"), poll_interval=0.005)
 
     def acquire(self) -> bool:
         """Waits for the lock."""
-        self._file = self._path.open("rb+")
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-        _cut_half_line(self._file)
+        self._lock.acquire()
+        with self._path.open("rb+") as file:
+            file.truncate(file.read().rfind(b"\n") + 1)
         return True
 
     def release(self) -> None:
         """Lets go."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-
-def _cut_half_line(file: IO[bytes]) -> None:
-    size = end = file.seek(0, os.SEEK_END)
-    while end > 0:
-        file.seek(end - 1)
-        if file.read(1) == b"\n":
-            break
-        end -= 1
-    if end < size:
-        file.truncate(end)
+        self._lock.release()
 
 
 def _url(address: str) -> URL:
@@ -187,27 +188,7 @@ def _url(address: str) -> URL:
         url = make_url(address).set(drivername="postgresql+psycopg")
         return url.set(query={**_CONNECTION, **url.query})
     except (ArgumentError, ValueError) as error:
-        raise InputError(f"The storage '{shown(address)}' is not a URL of PostgreSQL.") from error
-
-
-def _server(address: str, user_attrs: dict[str, Any] | None) -> PatientStorage:
-    forks = user_attrs is None
-    # What SQLAlchemy asks about hstore, which nobody needs here, fails in other words than all else.
-    options: dict[str, Any] = {"use_native_hstore": False}
-    if forks:
-        # No connection outlives its use, so that none is shared with a child.
-        options["poolclass"] = NullPool
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ExperimentalWarning)
-        return PatientStorage(
-            _url(address).render_as_string(hide_password=False),
-            Patience(shown(address)),
-            user_attrs,
-            engine_kwargs=options,
-            skip_table_creation=not forks,
-            heartbeat_interval=HEARTBEAT_SECONDS,
-            grace_period=GRACE_SECONDS,
-        )
+        raise InputError(f"The storage '{without_password(address)}' is not a URL of PostgreSQL.") from error
 
 
 @contextlib.contextmanager
@@ -220,3 +201,108 @@ def _creating(address: str) -> Iterator[None]:
     with engine.connect() as connection:
         connection.execute(text("SELECT pg_advisory_lock(:number)"), {"number": _CREATION_LOCK})
         yield
+
+
+@contextlib.contextmanager
+def without_retries() -> Iterator[None]:
+    """Inside, a server that is away is an error at once."""
+    token = _retries.set(False)
+    try:
+        yield
+    finally:
+        _retries.reset(token)
+
+
+def _attempts(address: str) -> tenacity.Retrying:
+    """Repeats a call while the server is away, up to a limit, after which it is a `StorageError`."""
+
+    def give_up(state: tenacity.RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome is not None else None
+        raise StorageError(
+            f"The storage {without_password(address)} has not answered for {state.seconds_since_start:.0f} seconds "
+            f"({_reason(error or Exception())}). Its trials are kept; the same command resumes."
+        ) from error
+
+    return tenacity.Retrying(
+        retry=tenacity.retry_if_exception(_is_away),
+        wait=tenacity.wait_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE),
+        stop=tenacity.stop_any(tenacity.stop_after_delay(RETRY_SECONDS), lambda _: not _retries.get()),
+        retry_error_callback=give_up,
+    )
+
+
+class _AwayError(Exception):
+    """The server cannot be reached. Not one of SQLAlchemy's, after which Optuna would create a trial again itself."""
+
+
+def _is_away(error: BaseException) -> bool:
+    """Whether an error may pass when the same is asked again: no connection, a broken one, or no room for it."""
+    cause = _cause(error)
+    is_broken = bool(getattr(cause, "connection_invalidated", False))
+    return is_broken or isinstance(cause, _AwayError | OperationalError)
+
+
+def _replace_error(context: ExceptionContext) -> BaseException | None:
+    error = context.sqlalchemy_exception
+    return _AwayError(_reason(error)) if error is not None and _is_away(error) else None
+
+
+def _retried(name: str) -> Callable[..., Any]:
+    """A method of the storage that may be called again after a failure, whether or not it was carried out."""
+
+    def call(self: _ServerStorage, *args: Any, **kwargs: Any) -> Any:
+        return _attempts(self.address)(getattr(self.database, name), *args, **kwargs)
+
+    return call
+
+
+_Retried: Any = type("_Retried", (BaseStorage,), {name: _retried(name) for name in BaseStorage.__abstractmethods__})
+
+
+class _ServerStorage(_Retried):
+    """Optuna's storage on a server that may be away for a while.
+
+    Args:
+        address: URL of the server.
+        user_attrs: What a trial that a worker creates carries from its first moment; none for the process that forks
+            workers.
+    """
+
+    def __init__(self, address: str, user_attrs: dict[str, Any] | None) -> None:
+        self.address, self._user_attrs = address, user_attrs
+        forks = user_attrs is None
+        # What SQLAlchemy asks about hstore, which nobody needs here, fails in other words than all else.
+        options: dict[str, Any] = {"use_native_hstore": False}
+        if forks:
+            # No connection outlives its use, so that none is shared with a child.
+            options["poolclass"] = NullPool
+        url = _url(address).render_as_string(hide_password=False)
+        self.database = RDBStorage(url, engine_kwargs=options, skip_table_creation=not forks)
+        event.listen(self.database.engine, "handle_error", _replace_error)
+
+    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
+        """Creates a trial, unless an attempt whose answer was lost did."""
+        begun = create_trial(state=TrialState.RUNNING, user_attrs=self._user_attrs)
+        trial = begun if template_trial is None else copy.copy(template_trial)
+        mark = uuid.uuid4().hex
+        trial.system_attrs = {**trial.system_attrs, _MARK: mark}
+        attempts = itertools.count()
+
+        def create() -> int:
+            for other in self.get_all_trials(study_id, deepcopy=False) if next(attempts) else ():
+                if other.system_attrs.get(_MARK) == mark:
+                    return int(self.get_trial_id_from_study_id_trial_number(study_id, other.number))
+            return self.database.create_new_trial(study_id, trial)
+
+        return _attempts(self.address)(create)
+
+    def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
+        """Begins or ends a trial, unless an attempt whose answer was lost ended it."""
+        attempts = itertools.count()
+
+        def change() -> bool:
+            if next(attempts) and state.is_finished() and self.get_trial(trial_id).state == state:
+                return True
+            return self.database.set_trial_state_values(trial_id, state, values)
+
+        return _attempts(self.address)(change)

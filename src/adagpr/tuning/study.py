@@ -3,35 +3,131 @@
 A study's folder holds ``study.toml`` (what it is about), ``journal.jsonl`` (its trials, unless they are on a server),
 ``best.toml`` (the configuration that was chosen, which ``adagpr train --config`` takes), ``test/`` (the runs of that
 configuration), ``study.json`` (the record) and ``index.html``.
+
+When the trials are done, ``best.toml`` and a record without a test are written. Only then is the configuration in
+``best.toml`` trained on graphs with all labels, and the record written again. So the record shows three things: each
+trial names the SHA-256 sum of the graphs it was given, which are those of `blind`; the choice names the sum of the trials
+it was made of; and the test names the sum of the file that it was made with, and when that was.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import tomllib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import optuna
+import torch
 from optuna.trial import TrialState
 
-from adagpr.errors import InputError
-from adagpr.files import folder_lock, make_folder, read_json, read_toml, to_toml, write_text, write_toml
+from adagpr.errors import AdaGPRError, InputError
+from adagpr.files import (
+    digest,
+    folder_lock,
+    make_folder,
+    read_json,
+    read_toml,
+    sha256_file,
+    to_toml,
+    write_json,
+    write_text,
+    write_toml,
+)
 from adagpr.graph import Graph, Split
-from adagpr.system import num_cores
-from adagpr.training.config import differences
-from adagpr.tuning.objective import Study
-from adagpr.tuning.page import page
-from adagpr.tuning.record import finish
-from adagpr.tuning.search import OnChange, StudyProgress, run_trials
-from adagpr.tuning.space import Space, choose_space
-from adagpr.tuning.storage import create_study, held, is_server, shown, storage_failures
-from adagpr.tuning.trials import is_abandoned, requeue
+from adagpr.system import describe_machine, num_cores
+from adagpr.training import Run, resolve
+from adagpr.training.config import config_digest, describe_data, differences, read_config
+from adagpr.training.several import fit_all, summarise
+from adagpr.tuning.result import StudyResult
+from adagpr.tuning.search import OnChange, run_trials
+from adagpr.tuning.space import Space, choose_space, read_space
+from adagpr.tuning.storage import create_study, held, is_server, storage_failures, without_password
+from adagpr.tuning.trial import best_trial, finished, is_abandoned, plain_trial, requeue
 
-__all__ = ["tune"]
+_SHA256 = 64
 
-DEFAULT_TRIALS = 40
+
+def blind(graph: Graph, split: Split) -> Graph:
+    """The graph with the labels of the training and validation nodes only.
+
+    All others are gone: test nodes are of class 0, because `fit` asks for some label there, the rest has none.
+    """
+    known = torch.full_like(graph.y, -1)
+    for part in (split.train, split.val):
+        known[part] = graph.y[part]
+    known[split.test] = 0
+    return replace(graph, y=known)
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """What a study is about.
+
+    Attributes:
+        graph: The graph.
+        splits: All splits of the protocol; the best configuration is tested on them.
+        tuned: Positions of the splits that trials train on.
+        model: Name of the model.
+        space: What is searched.
+        seed: Seed of the search, and of parameters and dropout in every training.
+    """
+
+    graph: Graph
+    splits: Sequence[Split]
+    tuned: Sequence[int]
+    model: str
+    space: Space
+    seed: int = 0
+
+    @cached_property
+    def shown(self) -> list[tuple[Graph, Split]]:
+        """What trials are given: for each split that is tuned on, the graph without the labels of its test nodes."""
+        return [(blind(self.graph, self.splits[number]), self.splits[number]) for number in self.tuned]
+
+    def options(self, params: dict[str, Any]) -> dict[str, Any]:
+        """What `fit` is given for these values of the searched parameters."""
+        return {**self.space.options(params), "seed": self.seed, "num_threads": 1}
+
+    def check(self) -> None:
+        """Raises an `InputError` unless every choice and both ends of every range can be trained."""
+        for name in ("seed", "num_threads"):
+            if name in self.space.fixed or name in self.space.search:
+                raise InputError(f"A search space cannot hold {name}: one seed and one thread serve all trials.")
+        if "class_weights" in self.space.search:
+            raise InputError(
+                "class_weights cannot be searched: losses with other weights are not comparable. Fix them."
+            )
+        for split in self.splits:
+            split.check(self.graph)
+        for params in self.space.probes():
+            resolve(*self.shown[0], self.model, self.options(params))
+
+    @cached_property
+    def plain(self) -> dict[str, Any]:
+        """The whole study as plain data."""
+        data = describe_data(self.graph, self.splits[0])
+        if len(self.splits) > 1:
+            del data["split_sha256"]
+            data["split"] = self.splits[0].name.partition("/")[0]
+        return {
+            "data": data,
+            "splits_sha256": digest([split.fingerprint for split in self.splits], _SHA256),
+            "model": self.model,
+            "seed": self.seed,
+            "tuned_on": [split.name for _, split in self.shown],
+            "space": self.space.to_plain(),
+        }
+
+    @property
+    def name(self) -> str:
+        """The study's name, which is that of its content."""
+        return f"adagpr-{digest(self.plain)}"
 
 
 def tune(
@@ -40,18 +136,19 @@ def tune(
     model: str = "adagpr",
     *,
     out: Path | str,
-    space: Space | None = None,
+    space: Space | str | None = None,
     tune_on: Sequence[int] | None = (0,),
-    num_trials: int = DEFAULT_TRIALS,
+    num_trials: int = 40,
     num_workers: int | None = None,
     storage: str | None = None,
     seed: int = 0,
     on_change: OnChange | None = None,
     command: str = "",
-) -> dict[str, Any]:
+    **options: Any,
+) -> StudyResult:
     """Searches the configuration with the lowest validation loss, fixes it, and only then tests it.
 
-    Trials train on graphs without the labels of the test nodes. Calling `tune` again with the same arguments goes on
+    Trials train on graphs without the labels of the test nodes. Calling `tune` again with the same arguments resumes
     where it stopped; a larger ``num_trials`` adds trials; a complete study is read and returned.
 
     Args:
@@ -59,7 +156,8 @@ def tune(
         splits: The splits of the protocol. What is found is tested on each of them.
         model: Name of the model.
         out: Folder of the study.
-        space: What is searched; by default the paper's space for this data set and model, else a general one.
+        space: What is searched, a space or its name or file; by default the paper's space for this data set and model,
+            else a general one.
         tune_on: Positions of the splits that trials train on; their validation losses are averaged. By default the
             first alone; none for all. With several, the test nodes of one split are training nodes of another, and the
             record says how many.
@@ -68,11 +166,12 @@ def tune(
         storage: Path of the journal, by default one in ``out``; or ``postgresql://USER@HOST/DATABASE``, which several
             machines may share.
         seed: Seed of the search and of every training.
-        on_change: Called now and then with where the study stands.
+        on_change: Called now and then with how far the study is.
         command: What a person can type to get the same, for the page.
+        options: Options of the model and of training that are fixed instead of searched.
 
     Returns:
-        The record, as in ``study.json``.
+        The result, with the record that ``study.json`` holds.
 
     Raises:
         InputError: Something does not fit; nothing was written.
@@ -82,40 +181,38 @@ def tune(
     if num_trials < 1:
         raise InputError(f"tune: num_trials must be at least 1, got {num_trials}.")
     dataset = str(graph.origin.get("name", graph.name))
-    found = space or choose_space(dataset, splits[0].name.partition("/")[0], model)
+    found = read_space(space) if isinstance(space, str) else space
+    found = (found or choose_space(dataset, splits[0].name.partition("/")[0], model)).for_model(model)
     numbers = range(len(splits)) if tune_on is None else tune_on
     for number in numbers:
         if not 0 <= number < len(splits):
             raise InputError(f"tune: there is no split {number}; the splits are 0 to {len(splits) - 1}.")
-    task = Study(graph, splits, sorted(set(numbers)), model, found.for_model(model), seed)
-    task.check()
+    study = Study(graph, splits, sorted(set(numbers)), model, found.with_settings(options), seed)
+    study.check()
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     address = storage or str(folder / "journal.jsonl")
-    record = _complete_record(folder, task, storage, num_trials)
+    record = _complete_record(folder, study, storage, num_trials)
     if record is None:
-        with _opened(folder, task, storage, address) as study, storage_failures(address):
-            workers = num_workers or num_cores()
-            run_trials(study, task, address, num_trials, workers, on_change or _silent)
-            record = finish(study, task, folder, workers, command)
-    write_text(folder / "index.html", page(record))
-    return record
+        workers = num_workers or num_cores()
+        with _opened(folder, study, storage, address) as opened, storage_failures(address):
+            run_trials(opened, study, address, num_trials, workers, on_change or (lambda _: None))
+            record = _finish(opened, study, folder, workers, command)
+    result = StudyResult(record, folder)
+    write_text(folder / "index.html", result.page())
+    return result
 
 
-def _silent(standing: StudyProgress) -> None:
-    """Says nothing."""
-
-
-def _description(task: Study, storage: str | None) -> dict[str, Any]:
+def _description(study: Study, storage: str | None) -> dict[str, Any]:
     """What ``study.toml`` holds, as it comes back when it is read."""
-    where = (
-        "journal.jsonl" if storage is None else shown(storage) if is_server(storage) else str(Path(storage).resolve())
-    )
-    return tomllib.loads(to_toml({**task.plain, "storage": where}))
+    place = "journal.jsonl"
+    if storage is not None:
+        place = without_password(storage) if is_server(storage) else str(Path(storage).resolve())
+    return tomllib.loads(to_toml({**study.plain, "storage": place}))
 
 
-def _check_same(folder: Path, task: Study, storage: str | None) -> None:
+def _check_same(folder: Path, study: Study, storage: str | None) -> None:
     path = folder / "study.toml"
-    different = differences(read_toml(path), _description(task, storage)) if path.exists() else []
+    different = differences(read_toml(path), _description(study, storage)) if path.exists() else []
     if different:
         raise InputError(
             f"{folder} holds another study; these keys differ: {', '.join(different)}. "
@@ -123,25 +220,157 @@ def _check_same(folder: Path, task: Study, storage: str | None) -> None:
         )
 
 
-def _complete_record(folder: Path, task: Study, storage: str | None, num_trials: int) -> dict[str, Any] | None:
+def _complete_record(folder: Path, study: Study, storage: str | None, num_trials: int) -> dict[str, Any] | None:
     """The record of a study that is complete with at least so many trials."""
-    _check_same(folder, task, storage)
+    _check_same(folder, study, storage)
     path = folder / "study.json"
     record: dict[str, Any] = read_json(path) if path.exists() else {}
     return record if "test" in record and record["num_trials"] >= num_trials else None
 
 
 @contextlib.contextmanager
-def _opened(folder: Path, task: Study, storage: str | None, address: str) -> Iterator[optuna.Study]:
-    """Holds the folder and opens the study; trials that a killed command left behind are entered again."""
+def _opened(folder: Path, study: Study, storage: str | None, address: str) -> Iterator[optuna.Study]:
+    """Holds the folder and opens Optuna's study; trials that a killed command left behind are entered again."""
     make_folder(folder)
     with folder_lock(folder), held(address):
-        _check_same(folder, task, storage)
-        study = create_study(task.name, address)
+        _check_same(folder, study, storage)
+        opened = create_study(study.name, address)
         if not (folder / "study.toml").exists():
-            write_toml(folder / "study.toml", _description(task, storage))
-        for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            write_toml(folder / "study.toml", _description(study, storage))
+        for trial in opened.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             # Nobody else works with a journal that is held; on a server others may, and only this machine is known.
             if not is_server(address) or is_abandoned(trial):
-                requeue(study, trial)
-        yield study
+                requeue(opened, trial)
+        yield opened
+
+
+def _finish(opened: optuna.Study, study: Study, folder: Path, num_workers: int, command: str) -> dict[str, Any]:
+    """Fixes the best configuration of a study whose trials are done, tests it, and returns the record.
+
+    Raises:
+        AdaGPRError: No trial was complete.
+    """
+    trials = opened.get_trials(deepcopy=False)
+    num_trials, best = len(finished(trials)), best_trial(trials)
+    if best is None:
+        raise AdaGPRError(f"None of the {num_trials} trials was complete, so there is nothing to choose.")
+    kept = [plain_trial(trial) for trial in trials if trial.state.is_finished()]
+    compared = [{key: value for key, value in trial.items() if key != "machine"} for trial in kept]
+    chosen = {key: plain_trial(best)[key] for key in ("number", "value", "params")}
+    chosen["trials_sha256"] = digest(compared, _SHA256)
+    path = folder / "best.toml"
+    text = _best_toml(study, chosen, num_trials)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        write_text(path, text)
+    record: dict[str, Any] = {
+        "format": 1,
+        "study": {**study.plain, "source": study.space.source, "notes": study.space.notes},
+        "data_notes": list(study.graph.notes),
+        "num_trials": num_trials,
+        "command": command,
+        "shown": [
+            {
+                "split": split.name,
+                "num_labels": len(split.train) + len(split.val),
+                "num_hidden": len(study.splits[number].test),
+                "graph_sha256": graph.fingerprint,
+            }
+            for number, (graph, split) in zip(study.tuned, study.shown, strict=True)
+        ],
+        "trials": kept,
+        "best": {**chosen, "best_sha256": sha256_file(path)},
+        "importance": _importance(opened, study),
+        "machine": describe_machine(sum(trial["machine"]["seconds"] or 0.0 for trial in kept)),
+    }
+    record |= _remembered(folder, record["best"])
+    write_json(folder / "study.json", record)
+    record["test"] = _test(study, folder, num_workers)
+    write_json(folder / "study.json", record)
+    return record
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+def _best_toml(study: Study, chosen: dict[str, Any], num_trials: int) -> str:
+    """The configuration as ``adagpr train --config`` reads it, below comments on where it comes from."""
+    plain = resolve(study.graph, study.splits[0], study.model, study.options(chosen["params"]))[1]
+    tuned_on = ", ".join(study.plain["tuned_on"])
+    comments = [
+        f"# Number {chosen['number']}, best of {num_trials} trials: validation loss {chosen['value']} on {tuned_on}.",
+        f"# SHA-256 sum of the list of trials: {chosen['trials_sha256']}",
+    ]
+    return "\n".join(comments) + "\n\n" + to_toml({**plain, "data": study.plain["data"]})
+
+
+def _importance(opened: optuna.Study, study: Study) -> dict[str, float]:
+    """Share of each parameter in how much the value varies, by fANOVA; empty where there are too few trials."""
+    # Imported here, because it brings scikit-learn's forests, which take a second and which workers do not need.
+    from optuna.importance import FanovaImportanceEvaluator, get_param_importances
+
+    if len({trial.value for trial in opened.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))}) < 2:
+        return {}
+    try:
+        found = get_param_importances(opened, evaluator=FanovaImportanceEvaluator(seed=study.seed))
+    except (ValueError, RuntimeError):
+        return {}
+    return {name: round(share, 4) for name, share in found.items()}
+
+
+def _remembered(folder: Path, best: dict[str, Any]) -> dict[str, Any]:
+    """The choice with the time it was first made at, and tests of this study with fewer trials.
+
+    Whoever adds trials after a test has seen it.
+    """
+    path = folder / "study.json"
+    old: dict[str, Any] = read_json(path) if path.exists() else {}
+    tests: list[dict[str, Any]] = old.get("earlier_tests", [])
+    if old and old["best"]["trials_sha256"] == best["trials_sha256"]:
+        return {"best": {**best, "fixed_at": old["best"]["fixed_at"]}, "earlier_tests": tests}
+    if "test" in old:
+        kept = {key: old["test"][key] for key in ("test_acc", "began_at")}
+        tests = [*tests, {"num_trials": old["num_trials"], "best": old["best"], **kept}]
+    return {"best": {**best, "fixed_at": _now()}, "earlier_tests": tests}
+
+
+def _test(study: Study, folder: Path, num_workers: int) -> dict[str, Any]:
+    """Trains with the fixed configuration on all splits, labels and all, and measures on the test nodes."""
+    path = folder / "best.toml"
+    began, best_sha256 = _now(), sha256_file(path)
+    config = read_config(path)
+    options = {key: value for key, value in (config["model"] | config["training"]).items() if key != "name"}
+    seed = options.pop("seed")
+    out = folder / "test" / config_digest(config)
+    runs = fit_all(study.graph, study.splits, study.model, seeds=[seed], out=out, num_workers=num_workers, **options)
+    seen = torch.zeros(study.graph.num_nodes, dtype=torch.bool)
+    for _, split in study.shown:
+        seen[split.train] = seen[split.val] = True
+    rows = [_row(run, folder, int(seen[split.test].sum())) for run, split in zip(runs, study.splits, strict=True)]
+    unseen = [row["test_acc"] for row in rows if row["num_test_seen"] == 0]
+    return {
+        "best_sha256": best_sha256,
+        "began_at": began,
+        "ended_at": _now(),
+        **summarise(runs),
+        "unseen_test_acc": fmean(unseen) if unseen else None,
+        "num_unseen_runs": len(unseen),
+        "tuned_val_loss": fmean(runs[number].val_loss for number in study.tuned),
+        "runs": rows,
+    }
+
+
+def _row(run: Run, folder: Path, num_test_seen: int) -> dict[str, Any]:
+    """A test's run in the record."""
+    return {
+        "split": run.record["data"]["split"],
+        "seed": run.record["config"]["training"]["seed"],
+        "test_acc": run.test_acc,
+        "val_acc": run.val_acc,
+        "best_epoch": run.best_epoch,
+        "num_epochs": run.record["result"]["num_epochs"],
+        "val_loss": run.val_loss,
+        "num_test": run.record["data"]["num_test"],
+        "num_test_seen": num_test_seen,
+        "folder": None if run.folder is None else str(run.folder.relative_to(folder)),
+    }

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adagpr.tuning.figures import history_svg, importance_svg, slice_svg
-from adagpr.tuning.page import page
+from adagpr.charts import Dots, figure, svg
+from adagpr.tuning import StudyResult
 
 SEARCH: dict[str, Any] = {
     "num_layers": {"choices": [8, 2, 4]},
@@ -70,8 +71,14 @@ def record() -> dict[str, Any]:
     }
 
 
-def circles(svg: str) -> list[ET.Element]:
-    return [element for element in ET.fromstring(svg).iter() if element.tag == "circle"]  # noqa: S314
+def page(record: dict[str, Any]) -> str:
+    return StudyResult(record, Path("study")).page()
+
+
+def drawn(record: dict[str, Any], name: str) -> list[ET.Element]:
+    """The shapes of one of the charts, as they are drawn on the page."""
+    (chart,) = [chart for chart in StudyResult(record, Path("study")).charts if chart.name == name]
+    return [element for element in ET.fromstring(svg(chart)).iter() if element.tag in ("circle", "rect")]  # noqa: S314
 
 
 def test_the_page_needs_nothing_from_elsewhere_and_escapes_names(record: dict[str, Any]) -> None:
@@ -108,34 +115,57 @@ def test_a_study_that_is_not_tested_yet_has_a_page_too(record: dict[str, Any]) -
 
 
 def test_history_has_a_dot_for_each_value_and_marks_the_best(record: dict[str, Any]) -> None:
-    svg = history_svg(record["trials"][:14], 11)
-    found = circles(svg)
+    found = drawn(record, "history")
     assert [dot.get("class") for dot in found].count("complete") == 11
     assert [dot.get("class") for dot in found].count("pruned") == 1
     assert found[-1].get("class") == "best"
     heights = [float(dot.get("cy", "")) for dot in found[:11]]
     assert heights == sorted(heights)
-    assert "trial 3, complete: 0.9700" in svg
+    assert "trial 3, complete: 0.9700" in page(record)
 
 
-def test_choices_stand_in_order_and_ranges_to_scale(record: dict[str, Any]) -> None:
-    trials = [trial(0, 1.0, num_layers=8, lr=0.001), trial(1, 2.0, num_layers=4, lr=0.01), trial(2, 3.0, lr=0.1)]
-    layers = [float(dot.get("cx", "")) for dot in circles(slice_svg(trials, 9, "num_layers", SEARCH["num_layers"]))]
-    rates = [float(dot.get("cx", "")) for dot in circles(slice_svg(trials, 9, "lr", SEARCH["lr"]))]
+def test_choices_are_in_order_and_ranges_to_scale(record: dict[str, Any]) -> None:
+    record["trials"] = [
+        trial(0, 1.0, num_layers=8, lr=0.001),
+        trial(1, 2.0, num_layers=4, lr=0.01),
+        trial(2, 3.0, lr=0.1),
+    ]
+    layers = [float(dot.get("cx", "")) for dot in drawn(record, "num_layers")]
+    rates = [float(dot.get("cx", "")) for dot in drawn(record, "lr")]
     assert layers[0] > layers[1] > layers[2]
     assert rates[1] - rates[0] == pytest.approx(rates[2] - rates[1])
-    for name, parameter in SEARCH.items():
-        ET.fromstring(slice_svg(trials, 0, name, parameter))  # noqa: S314
+    assert len(drawn(record, "weight_maps")) == len(drawn(record, "alpha")) == 3
 
 
-def test_bars_are_as_long_as_their_shares() -> None:
-    root = ET.fromstring(importance_svg({"lr": 0.75, "alpha": 0.25}))  # noqa: S314
-    lengths = [float(element.get("width", "")) for element in root.iter() if element.tag == "rect"]
-    assert lengths[0] == pytest.approx(3 * lengths[1])
+def test_charts_are_in_the_order_of_importance(record: dict[str, Any]) -> None:
+    names = [chart.name for chart in StudyResult(record, Path("study")).charts]
+    assert names == ["history", "importance", "lr", "alpha", "num_layers", "weight_maps"]
+
+
+def test_bars_are_as_long_as_their_shares(record: dict[str, Any]) -> None:
+    lengths = [float(element.get("width", "")) for element in drawn(record, "importance")]
+    assert lengths[0] == pytest.approx(3 * lengths[1], abs=0.1)
 
 
 @pytest.mark.parametrize("values", [[1.0], [1.0, 1.0], [0.0, 0.0], [1.0, 1e9]])
-def test_odd_values_are_drawn(values: list[float]) -> None:
-    trials = [trial(number, value) for number, value in enumerate(values)]
-    assert len(circles(history_svg(trials, 0))) == len(values)
-    assert len(circles(slice_svg(trials, 0, "alpha", SEARCH["alpha"]))) == len(values)
+def test_odd_values_are_drawn(record: dict[str, Any], values: list[float]) -> None:
+    record["trials"] = [trial(number, value) for number, value in enumerate(values)]
+    assert len(drawn(record, "history")) == len(values)
+    assert len(drawn(record, "alpha")) == len(values)
+
+
+def test_charts_can_be_drawn_as_figures(record: dict[str, Any]) -> None:
+    history = StudyResult(record, Path("study")).charts[0]
+    assert isinstance(history, Dots)
+    assert figure(history).axes[0].get_title() == history.title
+
+
+def test_a_notebook_gets_the_page_and_a_frame(record: dict[str, Any]) -> None:
+    pytest.importorskip("pandas")
+    result = StudyResult(record, Path("study"))
+    assert result._repr_html_().startswith('<iframe srcdoc="&lt;!doctype html&gt;')
+    frame = result.frame()
+    assert list(frame.columns[:3]) == ["number", "state", "value"]
+    assert len(frame) == 14
+    assert frame["lr"].tolist() == [0.01] * 14
+    assert result.best_value == 0.89
