@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
-from collections.abc import Callable
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from adagpr.cli.console import progress, show, show_json, table
 from adagpr.cli.interruption import interruptible
 from adagpr.cli.options import DataRoot, check_tables, show_notes, takes_tables
 from adagpr.cli.request import read_request
 from adagpr.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from adagpr.tuning import StudyProgress
 
-__all__ = ["tune"]
+_SAVED = {"*": "The same command resumes; trials that were running are run again."}
 
 
 @takes_tables
@@ -64,14 +60,13 @@ def tune(
 ) -> None:
     """Search the configuration with the lowest validation loss; the test nodes are asked once, afterwards.
 
-    Repeat the same command to go on after an interruption, with more --trials to add some.
+    Repeat the same command to resume after an interruption, with more --trials to add some.
     For example: adagpr tune texas --trials 40 --jobs 2 --out runs/tune-texas
     """
     request = read_request(None, settings or [])
     tune_on = _positions(splits)
     from adagpr import tuning
     from adagpr.data import load
-    from adagpr.tuning.storage import shown
 
     check_tables(dataset, tables)
     dataset = "tables" if tables else dataset
@@ -80,27 +75,32 @@ def tune(
     graph, found = load(dataset, split, data_root=data_root, **{**request.data, **tables})
     if tables and not as_json:
         show_notes(graph)
-    kind = found[0].name.partition("/")[0]
-    chosen = tuning.read_space(space) if space else tuning.choose_space(dataset, kind, model)
-    with _progress_bar(out) as on_change:
-        record = tuning.tune(
+    with interruptible(out, _SAVED), progress(remaining=True) as bars:
+
+        def update(state: StudyProgress) -> None:
+            best = "none complete yet" if state.best_value is None else f"lowest loss {state.best_value:.4f}"
+            note = f"{state.num_done}/{state.num_trials} trials, {best}"
+            bars.update("searching" if state.num_done < state.num_trials else "testing", state.num_done, trials, note)
+
+        result = tuning.tune(
             graph,
             found,
             model,
             out=out,
-            space=chosen.for_model(model).with_settings(request.options),
+            space=space,
+            settings=request.options,
             tune_on=tune_on,
             num_trials=trials,
             num_workers=jobs,
             storage=storage,
             seed=seed,
-            on_change=on_change,
-            command=shlex.join(["adagpr", *(shown(word) for word in sys.argv[1:])]),
+            on_change=update,
+            command=shlex.join(["adagpr", *(tuning.without_password(word) for word in sys.argv[1:])]),
         )
     if as_json:
-        typer.echo(json.dumps({"folder": str(out), **record}, indent=2))
+        show_json({"folder": str(out), **result.record})
     else:
-        _show(record, out)
+        _show(result.record, out)
 
 
 def _positions(text: str) -> list[int] | None:
@@ -113,66 +113,24 @@ def _positions(text: str) -> list[int] | None:
     return [int(word) for word in words]
 
 
-@contextmanager
-def _progress_bar(out: Path) -> Iterator[Callable[[StudyProgress], None]]:
-    """A bar on a terminal's standard error; elsewhere silence."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("trials, {task.fields[note]}"),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with (
-        interruptible(out, {"*": "The same command resumes; trials that were running are run again."}),
-        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
-    ):
-        task = progress.add_task("searching", total=None, note="starting")
-
-        def update(standing: StudyProgress) -> None:
-            best = "none complete yet" if standing.best_value is None else f"lowest loss {standing.best_value:.4f}"
-            is_over = standing.num_done >= standing.num_trials
-            progress.update(
-                task,
-                total=standing.num_trials,
-                completed=standing.num_done,
-                note=best,
-                description="testing" if is_over else "searching",
-            )
-
-        yield update
-
-
 def _show(record: dict[str, Any], folder: Path) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    study, best, test = record["study"], record["best"], record["test"]
+    study, best, importance = record["study"], record["best"], record["importance"]
     states = [trial["state"] for trial in record["trials"]]
-    console.print(
-        f"{study['data']['name']}, {study['model']}: {states.count('complete')} trials complete, "
-        f"{states.count('pruned')} pruned, on {', '.join(study['tuned_on'])}",
-        markup=False,
-    )
-    console.print(f"lowest validation loss {best['value']:.4f} in trial {best['number']}\n")
-    table = Table(box=None, pad_edge=False)
-    for heading in ("parameter", "best", "importance"):
-        table.add_column(heading, justify="left" if heading == "parameter" else "right")
-    importance = record["importance"]
+    rows = []
     for name in sorted(best["params"], key=lambda key: -importance.get(key, 0.0)):
         value = best["params"][name]
         share = f"{100 * importance[name]:.0f} %" if name in importance else ""
-        table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value), share)
-    console.print(table, "")
-    for sentence in _sentences(test):
-        console.print(sentence, soft_wrap=True, markup=False)
-    console.print(f"\nconfiguration  {folder / 'best.toml'}", soft_wrap=True, markup=False)
-    console.print(f"page           {folder / 'index.html'}", soft_wrap=True, markup=False)
+        rows.append((name, f"{value:.4g}" if isinstance(value, float) else str(value), share))
+    show(
+        f"{study['data']['name']}, {study['model']}: {states.count('complete')} trials complete, "
+        f"{states.count('pruned')} pruned, on {', '.join(study['tuned_on'])}",
+        f"lowest validation loss {best['value']:.4f} in trial {best['number']}\n",
+        table(("parameter", "best", "importance"), rows),
+        "",
+        *_sentences(record["test"]),
+        f"\nconfiguration  {folder / 'best.toml'}",
+        f"page           {folder / 'index.html'}",
+    )
 
 
 def _sentences(test: dict[str, Any]) -> list[str]:

@@ -139,6 +139,7 @@ def held(address: str) -> Iterator[None]:
         raise InputError(f"A storage is a file or postgresql://USER@HOST/DATABASE, got the folder '{address}'.")
     lock = FileLock(path.with_name(f".{path.name}.lock"))
     try:
+        path.open("ab").close()
         lock.acquire(blocking=False)
     except Timeout as error:
         raise InputError(f"Another command is tuning with {path}. Wait for it, or give it more --jobs.") from error
@@ -155,7 +156,6 @@ def _storage(address: str, user_attrs: dict[str, Any] | None = None) -> BaseStor
     if is_server(address):
         return _ServerStorage(address, user_attrs)
     try:
-        Path(address).open("ab").close()
         backend = JournalFileBackend(address, lock_obj=_JournalLock(address))  # type: ignore[arg-type]
         return optuna.storages.JournalStorage(backend)
     except OSError as error:

@@ -6,8 +6,8 @@ configuration), ``study.json`` (the record) and ``index.html``.
 
 When the trials are done, ``best.toml`` and a record without a test are written. Only then is the configuration in
 ``best.toml`` trained on graphs with all labels, and the record written again. So the record shows three things: each
-trial names the SHA-256 sum of the graphs it was given, which are those of `blind`; the choice names the sum of the trials
-it was made of; and the test names the sum of the file that it was made with, and when that was.
+trial names the SHA-256 sum of the graphs it was given, which are those of `blind`; the choice names the sum of its
+trials; and the test names the sum of the file that it was made with, and when that was.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -137,6 +137,7 @@ def tune(
     *,
     out: Path | str,
     space: Space | str | None = None,
+    settings: Mapping[str, Any] | None = None,
     tune_on: Sequence[int] | None = (0,),
     num_trials: int = 40,
     num_workers: int | None = None,
@@ -144,7 +145,6 @@ def tune(
     seed: int = 0,
     on_change: OnChange | None = None,
     command: str = "",
-    **options: Any,
 ) -> StudyResult:
     """Searches the configuration with the lowest validation loss, fixes it, and only then tests it.
 
@@ -158,6 +158,7 @@ def tune(
         out: Folder of the study.
         space: What is searched, a space or its name or file; by default the paper's space for this data set and model,
             else a general one.
+        settings: Options of the model and of training that are fixed instead of searched.
         tune_on: Positions of the splits that trials train on; their validation losses are averaged. By default the
             first alone; none for all. With several, the test nodes of one split are training nodes of another, and the
             record says how many.
@@ -168,7 +169,6 @@ def tune(
         seed: Seed of the search and of every training.
         on_change: Called now and then with how far the study is.
         command: What a person can type to get the same, for the page.
-        options: Options of the model and of training that are fixed instead of searched.
 
     Returns:
         The result, with the record that ``study.json`` holds.
@@ -187,7 +187,7 @@ def tune(
     for number in numbers:
         if not 0 <= number < len(splits):
             raise InputError(f"tune: there is no split {number}; the splits are 0 to {len(splits) - 1}.")
-    study = Study(graph, splits, sorted(set(numbers)), model, found.with_settings(options), seed)
+    study = Study(graph, splits, sorted(set(numbers)), model, found.with_settings(settings or {}), seed)
     study.check()
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     address = storage or str(folder / "journal.jsonl")
