@@ -1,10 +1,12 @@
-"""Compiles the kernels of ``adagpr.ops.native`` when the package is built or installed, once for each kind of processor.
+"""Compiles the kernels of ``adagpr.ops.kernels`` when the package is built, once for each kind of processor.
 
-Without a C compiler the package is installed all the same and computes with torch's operations.
+A hash of their sources is compiled in, and only kernels of the installed sources are loaded. Without a C compiler the
+package is installed all the same and computes with torch's operations.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import shutil
@@ -40,17 +42,24 @@ class KernelHook(BuildHookInterface):
     def _compiled(self, compiler: str, kind: str) -> Path | None:
         folder = Path(self.root) / FOLDER
         target = folder / f"kernels-{kind}.so"
+        options = [*OPTIONS, f"-DSOURCE_HASH={source_hash(folder):#x}", *KINDS[kind]]
         # A process that has the old file open keeps it: the new one takes its place whole.
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             made = Path(scratch) / target.name
             for threads in (["-fopenmp"], []):
-                command = [compiler, *OPTIONS, *KINDS[kind], *threads, str(folder / "kernels.c"), "-o", str(made), "-lm"]
+                command = [compiler, *options, *threads, str(folder / "kernels.c"), "-o", str(made), "-lm"]
                 found = subprocess.run(command, capture_output=True, text=True, check=False)
                 if found.returncode == 0:
                     made.replace(target)
                     return target
         self.app.display_warning(f"adagpr: no kernels for {kind}: {found.stderr.strip().splitlines()[:1]}")
         return None
+
+
+def source_hash(folder: Path) -> int:
+    """What tells sources apart; the same function of ``adagpr.ops.kernels`` asks for it."""
+    sources = b"".join(path.read_bytes() for path in sorted(folder.glob("*.[ch]")))
+    return int(hashlib.sha256(sources).hexdigest()[:16], 16)
 
 
 def _kinds() -> list[str]:

@@ -90,7 +90,7 @@ class Clock(TorchDispatchMode):
         kind = "sparse" if any(isinstance(item, Tensor) and item.is_sparse_csr for item in args) else "dense"
         return self._timed(kind, lambda: func(*args, **(kwargs or {})))
 
-    def kernel(self, name: str, arguments: tuple[Any, ...], run: Callable[[], None]) -> None:
+    def kernel(self, name: str, arguments: dict[str, Any], run: Callable[[], None]) -> None:
         """Told of every kernel; see `adagpr.ops.watch_kernels`."""
         kind = "sparse" if name in SPARSE_KERNELS else "dense" if name in DENSE_KERNELS else None
         if kind is None:

@@ -9,9 +9,9 @@ import torch
 
 from adagpr.graph import Graph, from_scipy
 from adagpr.ops import DroppableOperator, operator, pair_norm
-from adagpr.ops.dropout import keep_mask
 from adagpr.ops.operator import Direction, normalise, replace_values
 from adagpr.seeding import stream
+from tests.ops import keep_mask
 
 
 @pytest.mark.parametrize("direction", ["directed", "symmetric"])

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-from importlib import import_module
-
 import numpy as np
 import pytest
 import torch
 
-from adagpr.ops.dropout import drop_, dropout, keep_mask, relu_dropout_
+from adagpr.ops import MaskSource, dropout, relu_dropout_
 from adagpr.seeding import stream
+from tests.ops import keep_mask
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.6, 0.9])
@@ -82,6 +81,6 @@ def test_rate_zero_draws_nothing() -> None:
 
 def test_a_mask_is_the_same_whether_drawn_at_once_or_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     mask, _ = keep_mask((1002,), 0.4, stream(0, "test"))
-    monkeypatch.setattr(import_module("adagpr.ops.dropout"), "_PART", 100)
-    kept = drop_(torch.ones(334, 3), 0.4, [stream(0, "test")])
+    monkeypatch.setattr(MaskSource, "step", 100)
+    kept = MaskSource(0.4, [stream(0, "test")]).drop_(torch.ones(334, 3))
     assert kept.view(-1).tolist() == mask.tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -20,10 +21,13 @@ from torch import Tensor
 
 from adagpr import seeding
 from adagpr.data import csbm
+from adagpr.errors import InputError
 from adagpr.nn import AdaGPR, BatchedModels
 from adagpr.ops import features, kernels, operator
-from adagpr.ops.dropout import keep_mask, relu_drop_, threshold
+from adagpr.ops.backend import backend_of
+from adagpr.ops.dropout import MaskSource
 from adagpr.ops.operator import multiply
+from tests.ops import keep_mask
 
 pytestmark = pytest.mark.skipif(  # .ci/run has a compiler, and a missing one fails there
     kernels.library() is None and "ADAGPR_REQUIRE_ALL" not in os.environ, reason="no kernels were compiled"
@@ -165,13 +169,14 @@ def test_relu_with_dropout_keeps_what_the_words_keep(rate: float) -> None:
     x = torch.randn(37, 11, generator=torch.Generator().manual_seed(0))
     mask, _ = keep_mask((37, 11), rate, seeding.stream(0, "dropout"))
     expected = x.relu() * (torch.from_numpy(mask) if rate > 0 else 1)
-    assert torch.equal(relu_drop_(x.clone(), rate, [seeding.stream(0, "dropout")]), expected)
-    assert 0 <= threshold(rate) < 2**16
+    masks = MaskSource(rate, [seeding.stream(0, "dropout")])
+    assert torch.equal(backend_of(x).relu_drop_(x.clone(), masks), expected)
+    assert 0 <= masks.threshold < 2**16
 
 
 def test_what_is_not_a_number_is_not_hidden() -> None:
     x = torch.tensor([[float("nan"), -1.0, 1.0]])
-    assert relu_drop_(x, 0.0, []).isnan().tolist() == [[True, False, False]]
+    assert backend_of(x).relu_drop_(x, MaskSource(0.0, [])).isnan().tolist() == [[True, False, False]]
 
 
 def test_a_stack_draws_the_words_that_its_generator_would_give() -> None:
@@ -201,12 +206,47 @@ def test_the_environment_leaves_them_out() -> None:
     assert done.stdout.strip() == "None"
 
 
+def copy_of_kernels(folder: Path, kind: str) -> Path:
+    """The sources, and of the compiled files one."""
+    copy = folder / "kernels"
+    shutil.copytree(kernels.folder(), copy, ignore=shutil.ignore_patterns("*.so"))
+    shutil.copy(kernels.folder() / f"kernels-{kind}.so", copy)
+    return copy
+
+
+def test_kernels_of_other_sources_are_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = copy_of_kernels(tmp_path, "default")
+    monkeypatch.setattr(kernels, "folder", lambda: copy)
+    load = kernels.library.__wrapped__
+    assert load() is not None
+    with (copy / "maps.h").open("a") as file:
+        file.write("/* changed */")
+    with pytest.warns(UserWarning, match="kernels-default.so was compiled from other sources"):
+        assert load() is None
+
+
+def test_the_hash_that_is_compiled_in_is_the_one_that_is_asked_for() -> None:
+    found = runpy.run_path(str(Path(__file__).parents[2] / "hatch_build.py"))
+    assert found["source_hash"](kernels.folder()) == kernels.source_hash(kernels.folder())
+
+
+def test_what_does_not_fit_never_reaches_a_kernel() -> None:
+    s, m = torch.randn(6, 16), torch.randn(16, 16)
+    pair = torch.eye(6).to_sparse_csr()
+    with pytest.raises(InputError, match=r"must all be \(6, 16\), got \(5, 16\)"):
+        kernels.multiply_square(s, m, torch.empty(5, 16))
+    with pytest.raises(InputError, match=r"\(6, 6\) times \(5, 16\) does not give \(6, 16\)"):
+        kernels.weighted_hops(pair, s[:5], [[0.0], [1.0]], s)
+    with pytest.raises(InputError, match=r"m must be contiguous torch\.float32 on a CPU, got torch\.float64"):
+        kernels.multiply_square(s, m.double(), torch.empty_like(s))
+    with pytest.raises(InputError, match="m must be contiguous"):
+        kernels.multiply_square(s, m.t(), torch.empty_like(s))
+
+
 @pytest.mark.parametrize("kind", ["default", "avx2"])
 def test_every_kind_of_processor_has_kernels_that_agree(kind: str, tmp_path: Path) -> None:
     """Another kind is loaded by a process that finds no better one."""
-    copy = tmp_path / "kernels"
-    copy.mkdir()
-    shutil.copy(kernels.folder() / f"kernels-{kind}.so", copy)
+    copy = copy_of_kernels(tmp_path, kind)
     script = (
         "import sys; from pathlib import Path; from adagpr.ops import kernels\n"
         "kernels.folder = lambda: Path(sys.argv[1])\n"

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from adagpr import seeding
 from adagpr.ops import Features, SparseFeatures, drop_features, dropout, features, first_maps, kernels, last_map, linear
-from adagpr.ops.dropout import keep_mask
+from tests.ops import keep_mask
 
 NUM_NODES, NUM_FEATURES, WIDTH = 40, 30, 16
 
@@ -121,10 +121,10 @@ def test_while_somebody_watches_every_product_of_the_first_maps_is_seen() -> Non
     seen: list[str] = []
     weights, biases = networks(2)
 
-    def around(name: str, arguments: tuple[Any, ...], run: Callable[[], None]) -> None:
+    def around(name: str, arguments: dict[str, Any], run: Callable[[], None]) -> None:
         seen.append(name)
         run()
 
     with kernels.watch_kernels(around):
         first_maps(sparse_features(), 0.0, [seeding.stream(0, "a"), seeding.stream(0, "b")], weights, biases)
-    assert seen == (["mix", "mix"] if kernels.library() is not None else [])
+    assert seen == (["weighted_hops", "weighted_hops"] if kernels.library() is not None else [])

@@ -142,9 +142,9 @@ def test_elements_are_those_that_other_operations_read_and_write(recompute: bool
     steps = steps_of(*training(graph, shape)).values()
     activated = 0
 
-    def around(name: str, arguments: tuple[Any, ...], run: Callable[[], None]) -> None:
+    def around(name: str, arguments: dict[str, Any], run: Callable[[], None]) -> None:
         nonlocal activated
-        activated += 2 * arguments[0] if name in ("drop", "relu_drop") else 0
+        activated += 2 * arguments["size"] if name in ("drop", "relu_drop") else 0
         run()
 
     with Touched() as touched, watch_kernels(around):

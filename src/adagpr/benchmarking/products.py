@@ -19,7 +19,7 @@ from adagpr.ops import call_kernel, watch_kernels
 __all__ = ["DENSE_KERNELS", "PRODUCT", "SPARSE_KERNELS", "Found", "Product", "Recorder", "seconds_of"]
 
 # Kernels of `adagpr.ops.kernels` that are products, with what they add in the same pass.
-SPARSE_KERNELS, DENSE_KERNELS = ("mix", "mix_back"), ("map", "outer")
+SPARSE_KERNELS, DENSE_KERNELS = ("weighted_hops", "weighted_hops_backward"), ("multiply_square", "outer")
 PRODUCT = re.compile(r"^(aten::)?(mm|addmm|bmm|baddbmm|mv|addmv)_?$")
 _REPEATS = 5
 
@@ -51,7 +51,7 @@ class Found:
         kind: ``"sparse"`` or ``"dense"``.
         shapes: Shapes of both operands.
         multiplications: Of one product.
-        number: Products that ``step`` does, one hop after another where it is a mix of hops.
+        number: Products that ``step`` does, one hop after another where it is a weighted sum of hops.
         step: Does it, on operands of its own.
     """
 
@@ -76,18 +76,17 @@ class Found:
         return cls(kind, shapes, count, 1, lambda: product(out, left, right, beta=0, out=out))
 
     @classmethod
-    def of_kernel(cls, name: str, arguments: tuple[Any, ...], number: int) -> Found:
+    def of_kernel(cls, name: str, arguments: dict[str, Any], number: int) -> Found:
         """A product by a kernel of our own, with all that it does in the same pass."""
-        own: tuple[Any, ...] = tuple(item.clone() if isinstance(item, Tensor) else item for item in arguments)
-        tensor = next(item for item in own if isinstance(item, Tensor) and item.is_floating_point())
+        own = {key: item.clone() if isinstance(item, Tensor) else item for key, item in arguments.items()}
+        tensor = next(item for item in own.values() if isinstance(item, Tensor) and item.is_floating_point())
+        rows, width = own["num_rows"], own["width"]
         if name in SPARSE_KERNELS:
-            rows, width = int(own[0]), int(own[2])
-            shapes, count = ((rows, rows), (rows, width)), len(own[5]) * width
+            shapes, count = ((rows, rows), (rows, width)), len(own["values"]) * width
         else:
-            rows, width = int(own[0]), int(own[1])
             shapes, count = ((rows, width), (width, width)), rows * width * width
         kind = "sparse" if name in SPARSE_KERNELS else "dense"
-        return cls(kind, shapes, count, number, lambda: call_kernel(name, tensor.dtype, *own))
+        return cls(kind, shapes, count, number, lambda: call_kernel(name, tensor.dtype, **own))
 
     @torch.inference_mode()
     def measure(self) -> None:
@@ -116,10 +115,11 @@ class Recorder(TorchDispatchMode):
             with self, watch_kernels(self._kernel):
                 step()
 
-    def _kernel(self, name: str, arguments: tuple[Any, ...], run: Callable[[], None]) -> None:
+    def _kernel(self, name: str, arguments: dict[str, Any], run: Callable[[], None]) -> None:
         number = _num_hops(name, arguments) if name in SPARSE_KERNELS else int(name in DENSE_KERNELS)
         if number:
-            key = (name, number, *(item for item in arguments if isinstance(item, int)), _layout(arguments))
+            values = tuple(arguments.values())
+            key = (name, number, *(item for item in values if isinstance(item, int)), _layout(values))
             if key not in self.found:
                 self.found[key] = Found.of_kernel(name, arguments, number)
             self.found[key].counts[[*self.kinds][-1]] += number
@@ -142,12 +142,11 @@ class Recorder(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def _num_hops(name: str, arguments: tuple[Any, ...]) -> int:
-    """How many products a mix of hops does: forward none beyond the last hop with a weight."""
-    num_blocks, count = arguments[1], arguments[7 if name == "mix" else 8]
-    weights = arguments[8 if name == "mix" else 9]
-    used = [k for k in range(count) if any(weights[k * num_blocks : (k + 1) * num_blocks])]
-    return max(used, default=0) if name == "mix" else count - 1
+def _num_hops(name: str, arguments: dict[str, Any]) -> int:
+    """How many products a weighted sum of hops does: forward none beyond the last hop with a weight."""
+    num_hops: int = arguments["num_hops"]
+    used = arguments["mu"].reshape(num_hops, -1).any(axis=1).nonzero()[0]
+    return int(used.max(initial=0)) if name == "weighted_hops" else num_hops - 1
 
 
 def _layout(operands: tuple[Any, ...]) -> tuple[Any, ...]:

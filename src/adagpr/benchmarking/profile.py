@@ -6,7 +6,7 @@ this package and of the optimiser, then the operation that runs. Each stack belo
 What the profiler adds to the epoch is deducted, an equal time for each of its events. Overhead is what the other parts
 leave of the epoch as it is: Python, autograd, allocation.
 
-Kernels of our own count as what they do in the main: a mix of hops as its sparse products, ReLU with dropout as
+Kernels of our own count as what they do in the main: weighted hops as their sparse products, ReLU with dropout as
 dropout. Under the profiler layers are computed one by one, which adds time around the kernels, not in them.
 
 The limit is what the matrix products of that epoch need when each runs alone, into memory that is already there: with

@@ -1,7 +1,7 @@
 """Pure tensor maths: operators, propagation, projections, sparse features, dropout, spectra."""
 
 from adagpr.ops.buffers import buffer_pool, matrix, on_disk
-from adagpr.ops.dropout import dropout, relu_dropout_
+from adagpr.ops.dropout import MaskSource, dropout, relu_dropout_
 from adagpr.ops.kernels import addresses, call_kernel, supports_kernels, watch_kernels
 from adagpr.ops.latent_space import NUM_RELATIONS, Neighbourhoods, neighbourhoods, relation_operators
 from adagpr.ops.linear import Features, SparseFeatures, drop_features, features, first_maps, last_map, linear
@@ -35,6 +35,7 @@ __all__ = [
     "Estimate",
     "Features",
     "Layers",
+    "MaskSource",
     "Neighbourhoods",
     "Operator",
     "Projection",

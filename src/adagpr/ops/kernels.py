@@ -1,19 +1,23 @@
 """Kernels in C for the inner loops of layers: a product, what is added to it and what is measured of it in one pass.
 
 They are compiled when the package is installed (see ``hatch_build.py``), once for each kind of processor, and take
-their threads from torch's own pool; their bits do not depend on how many there are. Where there is no compiler, on
-another device, or for numbers that are neither float32 nor float64, `supports_dense` is false and torch's operations do
-the same, slower; the tests hold the two against each other. With ``ADAGPR_KERNELS=torch`` in the environment they are
-left out.
+their threads from torch's own pool; their bits do not depend on how many there are. A kernel takes a pointer to one
+struct, declared in ``kernels/arguments.h``, where its members are explained; that file is read here, so that both sides
+agree. Compiled files of other sources are not loaded. Where there are none, on other devices and for other types of
+numbers `supports_dense` is false, and torch's operations do the same, slower (see `adagpr.ops.backend`); with
+``ADAGPR_KERNELS=torch`` in the environment they do it everywhere.
 
-Matrices are contiguous, of one shape and type. Weights are given block by block, for rows that are several blocks.
+Matrices are contiguous, of one type. Weights are given for each block of rows.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import os
+import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -22,39 +26,23 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-Around = Callable[[str, tuple[Any, ...], Callable[[], None]], None]
+from adagpr.errors import InputError
+from adagpr.ops.buffers import matrix, matrix_like
+from adagpr.seeding import set_states, states_of
+
+Around = Callable[[str, dict[str, Any], Callable[[], None]], None]
 
 # What torch calls the processor, and what a file for it is called; the first that is there is taken.
 _KINDS = {"AVX512": ("avx512", "avx2", "default"), "AVX2": ("avx2", "default")}
 _TYPES = {torch.float32: "float", torch.float64: "double"}
+_INTEGERS = (torch.int32, torch.int64)
 
 # The widths of `multiply_square` and `outer`: multiples of the longest vector, such that a square stays in the cache.
 _VECTOR, _WIDEST = 16, 256
 # How the rows are cut whose sums `outer` adds up.
 _MOST_SEGMENTS, _ROWS_PER_SEGMENT = 16, 256
-
-_N, _I, _F, _P = ctypes.c_int64, ctypes.c_int, ctypes.c_double, ctypes.c_void_p
-_SHAPE, _MATRIX = [_N, _N, _N], [_P, _P, _P]
-_ARGUMENTS = {
-    "hop": [_N, _N, _P, _F, _P, _F, _P, _F, _P, _I],
-    "hop_back": [*_SHAPE, *_MATRIX, _P, _P, _P, _P, _P, _P, _P, _P, _F, _I, _P, _P, _I],
-    "mix": [*_SHAPE, *_MATRIX, _P, _N, _P, _P, _F, _P, _P, _I],
-    "mix_back": [*_SHAPE, *_MATRIX, _P, _P, _N, _P, _P, _P, _P, _F, _I, _P, _P, _P, _I],
-    "map": [_N, _N, _P, _P, _P, _I, _I],
-    "outer": [_N, _N, _P, _P, _P, _P, _N, _I],
-    "adam": [_N, *[_P] * 8, _F, _F, _F, _I],
-    "relu_drop": [_N, _P, _P, _I, _I],
-    "drop": [_N, _P, _P, _P, _N, _I, _F, _P, _I],
-    "drop_values": [_N, _P, _P, _I, _F, _P, _P, _P, _I],
-    "first": [*_SHAPE, *_MATRIX, _P, _I, _F, _P, _P, _P, _P, _P, _P, _I],
-    "first_back": [*_SHAPE, *_MATRIX, _N, _P, _N, _P, _I],
-    "stack": [_N, *_SHAPE, *_MATRIX, _P, _P, _P, _N, _P, _N, _P, _P, _P, _P, _P, _I, _F, _P, _P, _N, _P, _P, _P, _I],
-    "stack_back": [
-        *[_N, *_SHAPE, *_MATRIX, _P, _P, _N, _P, _N, _P, _P, _P, _P, _P, _P, _N],
-        *[_P, _F, _P, _P, _P, _P, _P, _P, _P, _P, _N, _P, _P, _P, _I],
-    ],
-}
 
 
 def folder() -> Path:
@@ -62,25 +50,50 @@ def folder() -> Path:
     return Path(__file__).parent / "kernels"
 
 
+def source_hash(folder: Path) -> int:
+    """What tells sources apart; ``hatch_build.py`` has the same function and compiles its result in."""
+    sources = b"".join(path.read_bytes() for path in sorted(folder.glob("*.[ch]")))
+    return int(hashlib.sha256(sources).hexdigest()[:16], 16)
+
+
 @cache
 def library() -> ctypes.CDLL | None:
-    """The kernels for this processor, where they were compiled."""
+    """The kernels for this processor, where they were compiled from the sources that are here."""
     if os.environ.get("ADAGPR_KERNELS") == "torch":
         return None
     kinds = _KINDS.get(torch.backends.cpu.get_cpu_capability(), ("default",))
     path = next((path for kind in kinds if (path := folder() / f"kernels-{kind}.so").exists()), None)
     if path is None:
         return None
-    try:
+    with contextlib.suppress(OSError, AttributeError):  # compiled for another system, or without a hash
         found = ctypes.CDLL(str(path))
-        for name, arguments in _ARGUMENTS.items():
-            for kind in _TYPES.values():
-                function = getattr(found, f"{name}_{kind}")
-                function.argtypes, function.restype = arguments, None
-        found.count_chunks.argtypes, found.count_chunks.restype = [_N, _N], _N
-        found.rows_per_chunk.argtypes, found.rows_per_chunk.restype = [], _N
-    except (OSError, AttributeError):  # compiled for another system, or from other sources
-        return None
+        found.source_hash.restype = ctypes.c_uint64
+        if found.source_hash() == source_hash(folder()):
+            found.count_chunks.argtypes, found.count_chunks.restype = [ctypes.c_int64, ctypes.c_int64], ctypes.c_int64
+            found.rows_per_chunk.restype = ctypes.c_int64
+            return found
+    warnings.warn(
+        f"adagpr: {path.name} was compiled from other sources, so layers are computed without kernels of their own, "
+        "slower. Install the package again to compile it.",
+        stacklevel=2,
+    )
+    return None
+
+
+@cache
+def _structures() -> dict[str, type[ctypes.Structure]]:
+    """The arguments of each kernel as ``arguments.h`` declares them; see there."""
+    kinds = {"int64_t": ctypes.c_int64, "double": ctypes.c_double}
+    text = re.sub(r"/\*.*?\*/", "", (folder() / "arguments.h").read_text(), flags=re.DOTALL)
+    found: dict[str, type[ctypes.Structure]] = {}
+    for members, names in re.findall(r"typedef struct \{(.*?)\} (.*?);\n", text, flags=re.DOTALL):
+        fields: list[tuple[str, Any]] = []
+        for declaration in members.split(";")[:-1]:
+            kind, declared = declaration.strip().removeprefix("const ").split(maxsplit=1)
+            for item in declared.split(","):
+                fields.append((item.split("*")[-1].strip(), ctypes.c_void_p if "*" in item else kinds[kind]))
+        structure = type("Arguments", (ctypes.Structure,), {"_fields_": fields})
+        found |= dict.fromkeys(re.findall(r"NAME\((\w+)_arguments\)", names), structure)
     return found
 
 
@@ -88,17 +101,34 @@ def library() -> ctypes.CDLL | None:
 _around: Around | None = None
 
 
-def call_kernel(name: str, dtype: torch.dtype, *arguments: Any) -> None:
-    """Calls a kernel; a tensor, an array or a list of numbers is given as its address."""
+def call_kernel(name: str, dtype: torch.dtype, **arguments: Any) -> None:
+    """Calls a kernel with the members of its struct; a tensor, an array or a list of numbers is given as its address.
+
+    Raises:
+        InputError: A tensor is not contiguous, on another device, or has floating-point numbers of another type.
+    """
+    for key, value in arguments.items():
+        if isinstance(value, Tensor):
+            if not (value.device.type == "cpu" and value.is_contiguous() and value.dtype in (dtype, *_INTEGERS)):
+                raise InputError(f"{name}: {key} must be contiguous {dtype} on a CPU, got {value.dtype}.")
+        elif isinstance(value, list):
+            arguments[key] = np.array(value, dtype=np.float64)
     if _around is None:
         _run(name, dtype, arguments)
     else:
         _around(name, arguments, lambda: _run(name, dtype, arguments))
 
 
-def _run(name: str, dtype: torch.dtype, arguments: tuple[Any, ...]) -> None:
-    found = getattr(library(), f"{name}_{_TYPES[dtype]}")
-    found(*map(_plain, arguments), torch.get_num_threads())
+def _run(name: str, dtype: torch.dtype, arguments: dict[str, Any]) -> None:
+    members = {key: _plain(value) for key, value in arguments.items()}
+    structure = _structures()[name](num_threads=torch.get_num_threads(), **members)
+    getattr(library(), f"{name}_{_TYPES[dtype]}")(ctypes.byref(structure))
+
+
+def _plain(argument: Any) -> Any:
+    if isinstance(argument, Tensor):
+        return argument.data_ptr()
+    return argument.ctypes.data if isinstance(argument, np.ndarray) else argument
 
 
 @contextlib.contextmanager
@@ -120,14 +150,6 @@ def is_watched() -> bool:
     return _around is not None
 
 
-def _plain(argument: Any) -> Any:
-    if isinstance(argument, Tensor):
-        return argument.data_ptr()
-    if isinstance(argument, np.ndarray):
-        return argument.ctypes.data
-    return (ctypes.c_double * len(argument))(*argument) if isinstance(argument, list) else argument
-
-
 def supports_dense(h: Tensor) -> bool:
     """Whether the kernels can compute with a matrix."""
     return h.is_contiguous() and supports_kernels(h)
@@ -139,18 +161,18 @@ def supports_kernels(h: Tensor) -> bool:
 
 
 def supports_csr(matrix: Tensor, h: Tensor) -> bool:
-    """Whether the kernels can multiply a CSR tensor with a matrix that they serve."""
+    """Whether the kernels can multiply a CSR tensor with a matrix that they support."""
     return matrix.dtype == h.dtype and matrix.col_indices().dtype == torch.int32
 
 
 def supports_square(h: Tensor) -> bool:
-    """Whether `multiply_square` and `outer` can compute with a matrix that the kernels serve."""
+    """Whether `multiply_square` and `outer` can compute with a matrix that the kernels support."""
     return h.shape[1] % _VECTOR == 0 and h.shape[1] <= _WIDEST
 
 
-def csr_parts(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What a CSR tensor consists of."""
-    return matrix.crow_indices(), matrix.col_indices(), matrix.values()
+def csr_parts(matrix: Tensor) -> dict[str, Tensor]:
+    """What a CSR tensor consists of, as kernels take it."""
+    return {"starts": matrix.crow_indices(), "columns": matrix.col_indices(), "values": matrix.values()}
 
 
 def addresses(items: Sequence[Tensor | np.ndarray]) -> np.ndarray:
@@ -158,64 +180,29 @@ def addresses(items: Sequence[Tensor | np.ndarray]) -> np.ndarray:
     return np.array([_plain(item) for item in items], dtype=np.uint64)
 
 
-def count_chunks(num_rows: int, num_blocks: int) -> int:
-    """In how many chunks rows are worked on; sums over rows need two numbers for each."""
-    found: int = library().count_chunks(num_rows, num_blocks)  # type: ignore[union-attr]
-    return found
+def room_for_sums(num_rows: int, num_blocks: int) -> dict[str, np.ndarray]:
+    """Memory that the sums over rows need: two numbers for each block, and two for each chunk of rows."""
+    count: int = library().count_chunks(num_rows, num_blocks)  # type: ignore[union-attr]
+    return {"pairs": np.empty(2 * num_blocks), "parts": np.empty(2 * count)}
 
 
-def room_for_chunks(h: Tensor) -> Tensor:
+def _room_for_chunks(h: Tensor) -> Tensor:
     """Memory in which every thread can hold two chunks of rows of a matrix like ``h``."""
     num_rows: int = library().rows_per_chunk()  # type: ignore[union-attr]
     return h.new_empty(2 * num_rows * torch.get_num_threads(), h.shape[1])
 
 
-def num_segments(num_rows: int) -> int:
+def _num_segments(num_rows: int) -> int:
     """In how many segments `outer` cuts rows."""
     return max(1, min(_MOST_SEGMENTS, num_rows // _ROWS_PER_SEGMENT))
 
 
-def add_hop(
-    product: Tensor, factor: float, h: Tensor, own: float, out: Tensor, plus: Tensor | None, share: float
-) -> Tensor:
-    """``factor * product + own * h + share * plus``, written into ``out``: a hop of `weighted_hops`."""
-    call_kernel("hop", out.dtype, *out.shape, product, factor, h, own, plus if share != 0.0 else None, share, out)
-    return out
-
-
-def add_back(
-    power: Tensor,
-    first: Tensor | None,
-    h: Tensor,
-    weight: list[float],
-    own: list[float],
-    total: Tensor,
-    shared: Tensor | None,
-    share: float,
-    masked: bool,
-) -> tuple[list[float], list[float]]:
-    """A hop of `weighted_hops_backward` whose product is made.
-
-    Args:
-        power: The product.
-        first: With the first hop the gradient that all starts from: ``total`` then begins with ``own`` times it.
-        h: What the mix was made of.
-        weight: Weight of the power.
-        own: Weight of ``first``.
-        total: The sum so far, and after.
-        shared: With the first hop, what ``share`` times ``first`` is added to.
-        share: Its weight.
-        masked: Whether ``total`` is set to 0 where ``h`` is not positive.
-
-    Returns:
-        The inner products of each block of ``h`` with the power, and with ``first`` where it is given.
-    """
-    blocks, extra = len(weight), shared if share != 0.0 else None
-    shape = (total.shape[0], blocks, total.shape[1])
-    inner, parts = np.empty(2 * blocks), np.empty(2 * count_chunks(total.shape[0], blocks))
-    call_kernel("hop_back", total.dtype, *shape, None, None, None, power, first, h, weight, own, total, None, extra,
-         share, masked, inner, parts)  # fmt: skip
-    return inner[::2].tolist(), inner[1::2].tolist()
+def shape_of(h: Tensor, num_blocks: int, *others: Tensor | None) -> dict[str, int]:
+    """The shape of a matrix, which all others must have."""
+    for other in others:
+        if other is not None and other.shape != h.shape:
+            raise InputError(f"kernels: matrices must all be {tuple(h.shape)}, got {tuple(other.shape)}.")
+    return {"num_rows": h.shape[0], "num_blocks": num_blocks, "width": h.shape[1]}
 
 
 def weighted_hops(
@@ -227,21 +214,15 @@ def weighted_hops(
     plus: Tensor | None = None,
     share: float = 0.0,
 ) -> Tensor:
-    """``share * plus + sum_k mu[k] matrix^k h``, written into ``out``.
+    """``share * plus + sum_k mu[k] matrix^k h``, written into ``out``, for a CSR tensor that `supports_csr`.
 
-    Args:
-        matrix: A CSR tensor that `supports_csr`.
-        h: The signal.
-        mu: The weights hop by hop.
-        out: Where the result is written; none of the others.
-        spare: A matrix that is written over, needed where there are more than two hops.
-        plus: What is added.
-        share: Its weight.
+    ``spare`` is a matrix that is written over, needed where there are more than two hops.
     """
-    extra, blocks = plus if share != 0.0 else None, len(mu[0])
-    weights = [value for row in mu for value in row]
-    shape = (out.shape[0], blocks, out.shape[1])
-    call_kernel("mix", out.dtype, *shape, *csr_parts(matrix), h, len(mu), weights, extra, share, out, spare)
+    if (out.shape[0], h.shape[0]) != matrix.shape:
+        raise InputError(f"kernels: {tuple(matrix.shape)} times {tuple(h.shape)} does not give {tuple(out.shape)}.")
+    shape, weights = shape_of(out, len(mu[0]), spare, plus), [value for row in mu for value in row]
+    call_kernel("weighted_hops", out.dtype, **shape, **csr_parts(matrix), h=h, num_hops=len(mu), mu=weights,
+                plus=plus if share != 0.0 else None, share=share, out=out, spare=spare)  # fmt: skip
     return out
 
 
@@ -255,46 +236,114 @@ def weighted_hops_backward(
     shared: Tensor | None,
     share: float,
     masked: bool,
-) -> list[list[float]]:
-    """The gradients of `weighted_hops`; see `add_back`.
+) -> Tensor:
+    """The gradients of `weighted_hops`: that of ``h`` in ``total``, those of the weights returned, ``[hops, blocks]``.
 
-    That of ``h`` is written into ``total``, those of the weights are returned hop by hop; ``first`` is written over.
+    Args:
+        matrix: The transpose of that of the forward pass.
+        first: The gradient of the result, which is written over.
+        h: The signal.
+        mu: The weights hop by hop.
+        total: Where the gradient of ``h`` is written.
+        spare: As in `weighted_hops`.
+        shared: Where ``share`` times ``first`` is added to: the gradient of ``plus``.
+        share: Its weight.
+        masked: Whether ``total`` is 0 where ``h`` is not positive.
     """
-    blocks, extra = len(mu[0]), shared if share != 0.0 else None
-    weights = [value for row in mu for value in row]
-    inner, pairs = np.empty((len(mu), blocks)), np.empty(2 * blocks)
-    parts = np.empty(2 * count_chunks(total.shape[0], blocks))
-    shape = (total.shape[0], blocks, total.shape[1])
-    call_kernel("mix_back", total.dtype, *shape, *csr_parts(matrix), first, h, len(mu), weights, total, spare, extra,
-         share, masked, inner, pairs, parts)  # fmt: skip
-    rows: list[list[float]] = inner.tolist()
-    return rows
+    blocks, weights = len(mu[0]), [value for row in mu for value in row]
+    shape, inner = shape_of(total, blocks, first, h, spare, shared), np.empty((len(mu), blocks))
+    call_kernel("weighted_hops_backward", total.dtype, **shape, **csr_parts(matrix), first=first, h=h, num_hops=len(mu),
+                mu=weights, total=total, spare=spare, shared=shared if share != 0.0 else None, share=share,
+                is_masked=masked, inner=inner, **room_for_sums(len(total), blocks))  # fmt: skip
+    return torch.from_numpy(inner)
 
 
 def multiply_square(s: Tensor, m: Tensor, out: Tensor, adds: bool = False) -> Tensor:
     """``s @ m`` for a small square ``m``, written into ``out``, or added to what is there."""
-    call_kernel("map", out.dtype, *s.shape, s, m, out, adds)
+    shape = shape_of(s, 1, out)
+    call_kernel("multiply_square", out.dtype, num_rows=len(s), width=shape["width"], s=s, m=m, out=out, adds=adds)
     return out
 
 
 def outer(s: Tensor, z: Tensor) -> Tensor:
     """``s.T @ z`` for two matrices of one shape."""
-    segments, width = num_segments(s.shape[0]), s.shape[1]
+    segments, width = _num_segments(s.shape[0]), shape_of(s, 1, z)["width"]
     sums = s.new_empty(segments + 1, width, width)
-    call_kernel("outer", s.dtype, *s.shape, s, z, sums, sums[1:], segments)
+    call_kernel("outer", s.dtype, num_rows=len(s), width=width, s=s, z=z, out=sums, partial=sums[1:],
+                num_segments=segments)  # fmt: skip
     return sums[0]
 
 
-def relu_drop_(x: Tensor, words: np.ndarray | None = None, threshold: int = 0) -> Tensor:
-    """In place: 0 where ``x`` is negative or its 16-bit word is below the threshold."""
-    call_kernel("relu_drop", x.dtype, x.numel(), x, words, threshold)
-    return x
+class FusedStack(torch.autograd.Function):
+    """All layers of a residual stack in one call each way, for operators that are one matrix; see `residual_stack`.
+
+    The same kernels in the same order as layer by layer, hence the same bits, without the time of Python and torch in
+    between: on a small graph that is a third of an epoch. Dropout draws the words that the generators would give, and
+    leaves them where they would be then.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h_0: Tensor, coeffs: Tensor, layers: Any, keep: bool, *weights: Tensor) -> Tensor:
+        """The output of the last layer."""
+        (num_rows, width), depth = h_0.shape, len(coeffs) if keep else 1
+        mu, num_hops = layers.weights_of(coeffs)
+        ys, sums = (matrix(depth * num_rows, width, h_0.dtype) for _ in range(2))
+        masks, last, states, words = layers.masks, matrix_like(h_0), None, None
+        if masks.rate > 0:
+            num_blocks, states = coeffs.shape[1], states_of(masks.generators)
+            words = matrix(2 * num_blocks, -(-num_rows // num_blocks * width // 4), torch.int64)
+        call_kernel(
+            "stack", h_0.dtype, **_of_layers(layers, h_0, mu, num_hops, weights), threshold=masks.threshold,
+            states=states, words=words, stride=num_rows * width if keep else 0, y=ys, s=sums, last=last,
+            maps=h_0.new_empty(len(weights) * layers.num_maps, width, width),
+        )  # fmt: skip
+        if states is not None:
+            set_states(masks.generators, states)
+        if keep:
+            ctx.save_for_backward(h_0, ys, sums, last, *weights)
+            ctx.layers, ctx.num_hops, ctx.mu = layers, num_hops, mu
+        return last
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of the first matrix, of the coefficients and of the weights."""
+        h_0, ys, sums, last, *weights = ctx.saved_tensors
+        layers, num_hops, mu = ctx.layers, ctx.num_hops, ctx.mu
+        (num_rows, width), num_blocks, num_maps = last.shape, mu.shape[2], len(weights) * layers.num_maps
+        given, grad, shared, back = grad.contiguous(), matrix_like(last), matrix_like(last), matrix_like(last)
+        segments, inner = _num_segments(num_rows // num_blocks), np.zeros(mu.shape)
+        squares = last.new_empty(2 * num_maps + segments, width, width)
+        outers, maps, partial = squares.split([num_maps, num_maps, segments])
+        # What is positive in a layer's output was positive and kept: the output is its own mask.
+        call_kernel(
+            "stack_backward", last.dtype, **_of_layers(layers, h_0, mu, num_hops, weights, transposed=True),
+            stride=num_rows * width, y=ys, s=sums, last=last, given=given, grad=grad, shared=shared, back=back,
+            outers=outers, inner=inner, maps=maps, partial=partial, num_segments=segments,
+            **room_for_sums(num_rows, num_blocks),
+        )  # fmt: skip
+        gradients = outers.view(len(weights), -1, width).unbind()
+        return grad, layers.coeff_gradients(torch.from_numpy(inner), last), None, None, *gradients
 
 
-def drop_values(
-    values: Tensor, words: np.ndarray, threshold: int, scale: float, order: Tensor
-) -> tuple[Tensor, Tensor]:
-    """``values`` times ``scale`` where their word is not below the threshold, else 0; and the same in another order."""
-    kept, reordered = torch.empty_like(values), torch.empty_like(values)
-    call_kernel("drop_values", values.dtype, len(values), values, words, threshold, scale, order, kept, reordered)
-    return kept, reordered
+def _of_layers(
+    layers: Any, h_0: Tensor, mu: np.ndarray, num_hops: np.ndarray, weights: Sequence[Tensor], transposed: bool = False
+) -> dict[str, Any]:
+    """What both directions of a stack are given."""
+    depth, most_hops, num_blocks = mu.shape
+    return {
+        **shape_of(h_0, num_blocks),
+        **csr_parts(layers.operator.single_matrix(transposed)),
+        "h_0": h_0,
+        "num_layers": depth,
+        "most_hops": most_hops,
+        "num_hops": num_hops,
+        "mu": mu,
+        "num_maps": layers.num_maps,
+        "weights": addresses(weights),
+        "shapes": layers.shapes(h_0, num_blocks),
+        "shares": layers.shares,
+        "scale": layers.masks.scale,
+        "room": _room_for_chunks(h_0),
+        "spare": matrix_like(h_0) if num_hops.max() > 2 else None,
+    }

@@ -22,10 +22,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from adagpr.ops import kernels
+from adagpr.ops.backend import backend_of, where_positive
 from adagpr.ops.buffers import matrix
-from adagpr.ops.dropout import draw_words, drop_values, dropout, keep_scale, threshold
+from adagpr.ops.dropout import MaskSource, dropout
 from adagpr.ops.operator import csr_tensor, multiply, replace_values, transposed_order
-from adagpr.ops.propagate import where_positive
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +60,8 @@ class SparseFeatures:
 
     def dropped(self, rate: float, generator: np.random.Generator) -> SparseFeatures:
         """The features with each stored value zeroed at ``rate`` and the others scaled up."""
-        values = self.matrix.values()
-        kept, reordered = drop_values(values, rate, generator, self.order)
+        values, masks = self.matrix.values(), MaskSource(rate, [generator])
+        kept, reordered = backend_of(values).drop_values(values, masks, self.order)
         transpose = replace_values(self.transpose, reordered)
         return SparseFeatures(replace_values(self.matrix, kept), transpose, self.order)
 
@@ -165,18 +165,17 @@ class _FirstMaps(torch.autograd.Function):
     def forward(
         ctx: Any, x: SparseFeatures, rate: float, generators: Sequence[np.random.Generator], *parameters: Tensor
     ) -> Tensor:
-        count = len(generators)
+        count, masks = len(generators), MaskSource(rate, generators)
         weights, biases = parameters[:count], parameters[count:]
         values, width = x.matrix.values(), len(biases[0])
-        words = kept = transposed = None
-        if rate > 0:
-            drawn = [draw_words(len(values), generator) for generator in generators]
-            words = kernels.addresses(drawn)
-            kept, transposed = values.new_empty(2, count, len(values))
+        drawn = [masks.words(len(values), block) for block in range(count)] if rate > 0 else []
+        kept, transposed = values.new_empty(2, count, len(values)) if rate > 0 else (None, None)
         out = matrix(count * x.shape[0], width, values.dtype)
         kernels.call_kernel(
-            "first", out.dtype, x.shape[0], count, width, *kernels.csr_parts(x.matrix), words, threshold(rate),
-            keep_scale(rate), x.order, kept, transposed, kernels.addresses(weights), kernels.addresses(biases), out,
+            "first_maps", out.dtype, num_rows=x.shape[0], num_blocks=count, width=width, **kernels.csr_parts(x.matrix),
+            words=kernels.addresses(drawn) if rate > 0 else None, threshold=masks.threshold, scale=masks.scale,
+            order=x.order, kept=kept, transposed=transposed, weights=kernels.addresses(weights),
+            biases=kernels.addresses(biases), out=out,
         )  # fmt: skip
         ctx.save_for_backward(out)
         ctx.x, ctx.values, ctx.count = x, transposed, count
@@ -187,12 +186,15 @@ class _FirstMaps(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (out,) = ctx.saved_tensors
         grad = where_positive(grad.contiguous(), out)
-        starts, columns, values = kernels.csr_parts(ctx.x.transpose)
-        stride = 0 if ctx.values is None else len(values)
-        weights = grad.new_empty(ctx.count, ctx.x.shape[1], grad.shape[1])
+        transpose = kernels.csr_parts(ctx.x.transpose)
+        if ctx.values is not None:
+            transpose["values"] = ctx.values
+        (num_nodes, num_features), width = ctx.x.shape, grad.shape[1]
+        weights = grad.new_empty(ctx.count, num_features, width)
         kernels.call_kernel(
-            "first_back", grad.dtype, ctx.x.shape[1], ctx.count, grad.shape[1], starts, columns,
-            values if ctx.values is None else ctx.values, stride, grad, ctx.x.shape[0], weights,
+            "first_maps_backward", grad.dtype, num_rows=num_features, num_blocks=ctx.count, width=width, **transpose,
+            stride=0 if ctx.values is None else ctx.values.shape[1], grad=grad, grad_stride=num_nodes * width,
+            out=weights,
         )  # fmt: skip
         biases = [block.sum(0) for block in grad.chunk(ctx.count)]
         return None, None, None, *(weight.t() for weight in weights.unbind()), *biases

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from adagpr.errors import InputError
 from adagpr.graph import Graph
-from adagpr.ops import kernels
-from adagpr.ops.dropout import keep_mask
+from adagpr.ops.backend import backend_of
+from adagpr.ops.dropout import MaskSource
 
 Direction = Literal["directed", "symmetric"]
 
@@ -60,9 +60,7 @@ def transposed_order(matrix: sp.csr_array) -> tuple[sp.csr_array, Tensor]:
 
 def multiply(matrix: Tensor, h: Tensor, out: Tensor) -> Tensor:
     """A CSR tensor times ``h``, written into ``out``."""
-    if kernels.supports_dense(h) and kernels.supports_csr(matrix, h):
-        return kernels.weighted_hops(matrix, h, [[0.0], [1.0]], out)
-    return out.addmm_(matrix, h, beta=0.0)
+    return backend_of(h).multiply(matrix, h, out)
 
 
 def csr(rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -297,8 +295,7 @@ class DroppableOperator:
 
     def draw(self, rate: float, generator: np.random.Generator) -> Operator:
         """An operator from which each edge is missing with probability ``rate``."""
-        mask, _ = keep_mask((len(self.weights),), rate, generator)
-        kept = self.weights * torch.from_numpy(mask).to(self.weights.device) + self.loops
+        kept = self.weights * MaskSource(rate, [generator]).draw(self.weights) + self.loops
         degree = kept.new_zeros(self.full.num_nodes).index_add_(0, self.rows, kept)
         scale = degree.rsqrt().masked_fill_(degree == 0, 0.0)
         values = kept * scale[self.rows] * scale[self.full.matrix.col_indices()]

@@ -28,11 +28,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from adagpr.ops import kernels
+from adagpr.ops.backend import Weights, backend_of, where_positive
 from adagpr.ops.buffers import matrix_like
-from adagpr.ops.dropout import drop_, keep_scale, relu_drop_
-from adagpr.ops.native_stack import NativeStack
+from adagpr.ops.dropout import MaskSource
 from adagpr.ops.operator import Operator
-from adagpr.ops.propagate import Weights, weighted_hops, weighted_hops_gradients, where_positive
 
 WeightMaps = Literal["shared", "separate", "separate-scaled"]
 
@@ -97,14 +96,14 @@ class Layers:
         return np.repeat(found[:, None], num_blocks, axis=1)
 
     @property
-    def scale(self) -> float:
-        """What the elements that stay are multiplied by."""
-        return keep_scale(self.rate)
+    def masks(self) -> MaskSource:
+        """Where the masks of dropout come from."""
+        return MaskSource(self.rate, self.generators)
 
     @property
     def factors(self) -> np.ndarray:
         """What each layer's coefficients are multiplied by, ``[layers, 1, 1]``."""
-        return self.scale * (1 - np.array(self.alphas, dtype=np.float64)).reshape(-1, 1, 1)
+        return self.masks.scale * (1 - np.array(self.alphas, dtype=np.float64)).reshape(-1, 1, 1)
 
     def weights_of(self, coeffs: Tensor) -> tuple[np.ndarray, np.ndarray]:
         """The weights of hops, ``[layers, K, blocks]``, and how many hops each layer needs."""
@@ -112,11 +111,11 @@ class Layers:
         is_used = mu.any(axis=2) if self.skip_tail else np.ones(mu.shape[:2], dtype=bool)
         return mu, np.maximum((is_used * np.arange(1, mu.shape[1] + 1)).max(axis=1), 1)
 
-    def coeff_gradients(self, inner: np.ndarray, h: Tensor) -> Tensor:
+    def coeff_gradients(self, inner: Tensor, h: Tensor) -> Tensor:
         """The gradients of the coefficients from those of the weights of hops, which are laid out as these."""
-        return torch.from_numpy((inner * self.factors).transpose(0, 2, 1)).to(h)
+        return (inner * torch.from_numpy(self.factors).to(inner.device)).transpose(1, 2).to(h)
 
-    def is_native(self, h: Tensor) -> bool:
+    def supports_fused_stack(self, h: Tensor) -> bool:
         """Whether all layers can be done in one call."""
         matrices = self.operator.single_matrix(), self.operator.single_matrix(transposed=True)
         fits = all(matrix is not None and kernels.supports_csr(matrix, h) for matrix in matrices)
@@ -136,27 +135,27 @@ class _Stack(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h_0: Tensor, coeffs: Tensor, layers: Layers, keep: bool, *weights: Tensor) -> Tensor:
         num_blocks, mus = coeffs.shape[1], _lists(*layers.weights_of(coeffs))
-        y = matrix_like(h_0).copy_(h_0)
-        if layers.rate > 0:
-            drop_(y, layers.rate, layers.generators)
+        y, masks, backend = matrix_like(h_0).copy_(h_0), layers.masks, backend_of(h_0)
+        if masks.rate > 0:
+            masks.drop_(y)
         kept, sums, spare = [], [], []  # type: tuple[list[Tensor], list[Tensor], list[Tensor]]
         if keep:
             kept.append(layers.kept(y))
         shapes = layers.shapes(h_0)[:, 0].tolist()
         for number, (mu, share) in enumerate(zip(mus, layers.shares, strict=True)):
-            s = weighted_hops(layers.operator, y, mu, spare, h_0, share)
+            s = backend.weighted_hops(layers.operator, y, mu, spare, h_0, share)
             maps = _maps(weights[number * num_blocks : (number + 1) * num_blocks], shapes[number])
-            y = _each(s, maps[0], matrix_like(s))
+            y = backend.multiply_blocks(s, maps[0], matrix_like(s))
             for of_h_0 in maps[1:]:
-                _each(h_0, of_h_0, y, adds=True)
-            y = relu_drop_(y, layers.rate, layers.generators)
+                backend.multiply_blocks(h_0, of_h_0, y, adds=True)
+            backend.relu_drop_(y, masks)
             if keep:
                 kept.append(layers.kept(y))
                 sums += [] if layers.recompute else [layers.kept(s)]
         if keep:
             ctx.save_for_backward(h_0, *weights, *kept, *sums)
             ctx.layers, ctx.mus, ctx.shape = layers, mus, coeffs.shape
-        return torch.mul(y, layers.scale, out=matrix_like(h_0))
+        return torch.mul(y, masks.scale, out=matrix_like(h_0))
 
     @staticmethod
     @once_differentiable
@@ -164,24 +163,27 @@ class _Stack(torch.autograd.Function):
         layers: Layers = ctx.layers
         depth, num_blocks, most = ctx.shape
         h_0, *saved = ctx.saved_tensors
+        backend = backend_of(h_0)
         weights, kept = saved[: depth * num_blocks], saved[depth * num_blocks : depth * (num_blocks + 1) + 1]
         sums = saved[depth * (num_blocks + 1) + 1 :]
-        inner = np.zeros((depth, most, num_blocks))
+        inner = h_0.new_zeros(depth, most, num_blocks, dtype=torch.float64)
         grad_weights: list[Tensor] = []
         shapes, shares = layers.shapes(h_0)[:, 0].tolist(), layers.shares
         grad_h_0, grad_s = matrix_like(h_0).zero_(), matrix_like(h_0)
         spare: list[Tensor] = []
         # What is positive in a layer's output was positive and kept: the output is its own mask.
-        grad = where_positive(grad, _as(kept[depth], h_0)).mul_(layers.scale)
+        grad = where_positive(grad, _as(kept[depth], h_0)).mul_(layers.masks.scale)
         for number in reversed(range(depth)):
             mu, share, y = ctx.mus[number], shares[number], _as(kept[number], h_0)
-            s = _as(sums[number], h_0) if sums else weighted_hops(layers.operator, y, mu, spare, h_0, share)
+            s = _as(sums[number], h_0) if sums else backend.weighted_hops(layers.operator, y, mu, spare, h_0, share)
             maps = _maps(weights[number * num_blocks : (number + 1) * num_blocks], shapes[number], transposed=True)
             grad_weights[:0] = _weight_gradients([s, h_0][: layers.num_maps], grad, shapes[number], num_blocks)
-            _each(grad, maps[0], grad_s)
+            backend.multiply_blocks(grad, maps[0], grad_s)
             for of_h_0 in maps[1:]:
-                _each(grad, of_h_0, grad_h_0, adds=True)
-            grad, found = weighted_hops_gradients(layers.operator, grad_s, y, mu, spare, grad_h_0, share, masked=True)
+                backend.multiply_blocks(grad, of_h_0, grad_h_0, adds=True)
+            grad, found = backend.weighted_hops_backward(
+                layers.operator, grad_s, y, mu, spare, grad_h_0, share, masked=True
+            )
             inner[number, : len(found)] = found
         return grad_h_0.add_(grad), layers.coeff_gradients(inner, h_0), None, None, *grad_weights
 
@@ -210,7 +212,7 @@ def _weight_gradients(
 ) -> Sequence[Tensor]:
     """The gradient of each block's weight from what its maps were applied to and the gradient of their sum."""
     halves = [
-        [item.mul_(factor) for item in _each_outer(h, grad, num_blocks)]
+        [item.mul_(factor) for item in backend_of(h).outer_blocks(h, grad, num_blocks)]
         for h, (_, factor) in zip(mapped, shapes, strict=True)
     ]
     return halves[0] if len(halves) == 1 else [torch.cat(pair) for pair in zip(*halves, strict=True)]
@@ -219,26 +221,6 @@ def _weight_gradients(
 def _as(kept: Tensor, h_0: Tensor) -> Tensor:
     """What was kept, in the precision that is computed in."""
     return kept if kept.dtype == h_0.dtype else matrix_like(h_0).copy_(kept)
-
-
-def _each(h: Tensor, maps: Sequence[Tensor], out: Tensor, adds: bool = False) -> Tensor:
-    """Each block of rows times its own matrix, added to what is in ``out`` if it ``adds``."""
-    is_native = kernels.supports_dense(h) and kernels.supports_square(h)
-    for to, block, matrix in zip(out.chunk(len(maps)), h.chunk(len(maps)), maps, strict=True):
-        if is_native:
-            kernels.multiply_square(block, matrix, to, adds)
-        elif adds:
-            to.addmm_(block, matrix)
-        else:
-            torch.mm(block, matrix, out=to)
-    return out
-
-
-def _each_outer(s: Tensor, z: Tensor, num_blocks: int) -> list[Tensor]:
-    """The transpose of each block of ``s`` times its like."""
-    is_native = kernels.supports_dense(s) and kernels.supports_square(s)
-    pairs = zip(s.chunk(num_blocks), z.chunk(num_blocks), strict=True)
-    return [kernels.outer(one, other) if is_native else torch.mm(one.t(), other) for one, other in pairs]
 
 
 def residual_stack(h_0: Tensor, coeffs: Tensor, layers: Layers, weights: Sequence[Tensor]) -> Tensor:
@@ -252,6 +234,6 @@ def residual_stack(h_0: Tensor, coeffs: Tensor, layers: Layers, weights: Sequenc
     """
     # Asked here: within a function gradients are always off, and what needs them is not.
     keep = torch.is_grad_enabled()
-    function = NativeStack if layers.is_native(h_0) else _Stack
+    function = kernels.FusedStack if layers.supports_fused_stack(h_0) else _Stack
     y: Tensor = function.apply(h_0.contiguous(), coeffs, layers, keep, *weights)  # type: ignore[no-untyped-call]
     return y

@@ -125,8 +125,9 @@ def _step_native(chosen: Sequence[tuple[Adam, dict[int, Tensor]]], lr: float, dt
     # What a mean is multiplied with, and a square's root: the learning rate and both corrections.
     rates, roots = lr / (1 - _BETA_1**steps), 1 / np.sqrt(1 - _BETA_2**steps)
     call_kernel(
-        "adam", dtype, len(sizes), sizes, parameters, addresses(gradients), means, squares, decays, rates, roots,
-        _BETA_1, _BETA_2, _EPSILON,
+        "adam", dtype, count=len(sizes), sizes=sizes, parameters=parameters, gradients=addresses(gradients),
+        means=means, squares=squares, decays=decays, rates=rates, roots=roots, beta_1=_BETA_1, beta_2=_BETA_2,
+        epsilon=_EPSILON,
     )  # fmt: skip
 
 

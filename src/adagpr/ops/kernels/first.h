@@ -1,23 +1,26 @@
 /* Included once for each type of number, after `hops.h` and `maps.h`: the first map of several networks, from the sparse
    features that they share to a matrix with a block of rows for each. */
 
-/* out = relu(X W^T + b). The weights lie along the outputs. With words, 16 bits for each value, X is dropped for each
-   block anew; `kept` and `transposed` then have room for its values block by block, the latter in the order of the
-   transpose. */
-void NAME(first)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts, const int32_t *columns,
-                 const REAL *values, const uint16_t *const *words, int threshold, double scale, const int64_t *order,
-                 REAL *kept, REAL *transposed, const REAL *const *weights, const REAL *const *biases, REAL *out,
-                 int num_threads) {
-  const int64_t size = starts[num_rows];
-  const double mu[2] = {0, 1};
-  for (int64_t block = 0; block < num_blocks; block++) {
-    REAL *to = out + block * num_rows * width;
-    const REAL *own = words == NULL ? values : kept + block * size, *restrict bias = biases[block];
-    if (words != NULL)
-      NAME(drop_values)(size, values, words[block], threshold, scale, order, kept + block * size,
-                        transposed + block * size, num_threads);
-    NAME(mix)(num_rows, 1, width, starts, columns, own, weights[block], 2, mu, NULL, 0, to, NULL, num_threads);
-#pragma omp parallel for schedule(static) num_threads(num_threads) if (num_threads > 1)
+static const double NAME(one_hop)[2] = {0, 1};
+
+void NAME(first_maps)(const NAME(first_maps_arguments) *a) {
+  const int64_t num_rows = a->num_rows, width = a->width, size = a->starts[num_rows];
+  for (int64_t block = 0; block < a->num_blocks; block++) {
+    const REAL *values = a->values, *restrict bias = a->biases[block];
+    REAL *to = a->out + block * num_rows * width;
+    if (a->words != NULL) {
+      REAL *kept = a->kept + block * size;
+      NAME(drop_values)(&(NAME(drop_values_arguments)){
+          .size = size, .num_threads = a->num_threads, .threshold = a->threshold, .values = values,
+          .words = a->words[block], .scale = a->scale, .order = a->order, .kept = kept,
+          .transposed = a->transposed + block * size});
+      values = kept;
+    }
+    NAME(weighted_hops)(&(NAME(weighted_hops_arguments)){
+        .num_rows = num_rows, .num_blocks = 1, .width = width, .num_threads = a->num_threads, .num_hops = 2,
+        .starts = a->starts, .columns = a->columns, .values = values, .h = a->weights[block],
+        .mu = NAME(one_hop), .out = to});
+#pragma omp parallel for schedule(static) num_threads(a->num_threads) if (a->num_threads > 1)
     for (int64_t row = 0; row < num_rows; row++) {
       REAL *restrict y = to + row * width;
       for (int64_t i = 0; i < width; i++) y[i] += bias[i];
@@ -26,13 +29,10 @@ void NAME(first)(int64_t num_rows, int64_t num_blocks, int64_t width, const int3
   }
 }
 
-/* The gradients of the weights, X^T times each block of `grad`. `values` are those of the transpose, `stride` apart from
-   block to block: 0 where all share them. */
-void NAME(first_back)(int64_t num_columns, int64_t num_blocks, int64_t width, const int32_t *starts,
-                      const int32_t *columns, const REAL *values, int64_t stride, const REAL *grad, int64_t num_rows,
-                      REAL *out, int num_threads) {
-  const double mu[2] = {0, 1};
-  for (int64_t block = 0; block < num_blocks; block++)
-    NAME(mix)(num_columns, 1, width, starts, columns, values + block * stride, grad + block * num_rows * width, 2, mu,
-              NULL, 0, out + block * num_columns * width, NULL, num_threads);
+void NAME(first_maps_backward)(const NAME(first_maps_backward_arguments) *a) {
+  for (int64_t block = 0; block < a->num_blocks; block++)
+    NAME(weighted_hops)(&(NAME(weighted_hops_arguments)){
+        .num_rows = a->num_rows, .num_blocks = 1, .width = a->width, .num_threads = a->num_threads, .num_hops = 2,
+        .starts = a->starts, .columns = a->columns, .values = a->values + block * a->stride, .mu = NAME(one_hop),
+        .h = a->grad + block * a->grad_stride, .out = a->out + block * a->num_rows * a->width});
 }

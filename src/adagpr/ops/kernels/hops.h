@@ -95,20 +95,19 @@ INLINE void NAME(forward_rows)(const NAME(forward) *task, int64_t first, int64_t
   }
 }
 
-/* A hop whose product is there already: out = factor * x + own * h + share * plus; `plus` may be none. */
-void NAME(hop)(int64_t num_rows, int64_t width, const REAL *x, double factor, const REAL *h, double own,
-               const REAL *plus, double share, REAL *out, int num_threads) {
-  const int64_t chunks = chunks_of(num_rows);
-  const NAME(forward) task = {{NULL, NULL, NULL, x, width, 0, 0}, h, plus, out, (REAL)factor, (REAL)own, (REAL)share, 0};
-#pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads) if (num_threads > 1)
+void NAME(hop)(const NAME(hop_arguments) *a) {
+  const int64_t num_rows = a->num_rows, chunks = chunks_of(num_rows);
+  const NAME(product) none = {NULL, NULL, NULL, a->x, a->width, 0, 0};
+  const NAME(forward) task = {none, a->h, a->plus, a->out, (REAL)a->factor, (REAL)a->own, (REAL)a->share, 0};
+#pragma omp parallel for schedule(dynamic, 1) num_threads(a->num_threads) if (a->num_threads > 1)
   for (int64_t chunk = 0; chunk < chunks; chunk++)
     NAME(forward_rows)(&task, chunk * ROWS_PER_CHUNK, end_of(chunk, num_rows));
 }
 
-/* What follows a mix s at once, chunk by chunk: after = scale * drop(relu(s m)), with a map m for each block, and a word
+/* What follows a sum s at once, chunk by chunk: after = scale * drop(relu(s m)), with a map m for each block, and a word
    for each element where there are any. With h_0 a second map n follows each m, and it is relu(s m + h_0 n). s itself is
    written if it `is_kept`. `room` has two chunks for each thread. */
-typedef struct {
+typedef struct NAME(activation) {
   const REAL *maps, *h_0;
   const uint16_t *words;
   int64_t words_per_block;
@@ -116,7 +115,7 @@ typedef struct {
   REAL scale, *after, *room;
 } NAME(activation);
 
-/* Some rows of a mix and what follows; `first` is the first of them, `within` its number in its block. */
+/* Some rows of a sum and what follows; `first` is the first of them, `within` its number in its block. */
 INLINE void NAME(activate_rows)(const NAME(activation) *then, NAME(forward) task, int64_t block, int64_t first,
                                 int64_t within, int64_t rows) {
   const int64_t width = task.a.width, size = rows * width;
@@ -139,20 +138,20 @@ INLINE void NAME(activate_rows)(const NAME(activation) *then, NAME(forward) task
   if (then->is_kept) NAME(stream)(size, s, sums + first * width);
 }
 
-/* share * plus + sum_k mu[k] A^k h by Horner's rule; `mu` hop by hop, within a hop block by block. A block begins with
-   its last hop that has any weight. `spare` is a matrix that is written over where there are more than two hops. One
-   thread first draws the words that are `wanted`, if any, one draw a block, while the others begin. What follows is
-   done `then`, if anything. */
-INLINE void NAME(mix_and_draw)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts, const int32_t *columns,
-               const REAL *values, const REAL *h, int64_t num_hops, const double *mu, const REAL *plus, double share,
-               REAL *out, REAL *spare, const draw *wanted, const NAME(activation) *then, int num_threads) {
+void NAME(weighted_hops)(const NAME(weighted_hops_arguments) *a) {
+  const int64_t num_rows = a->num_rows, num_blocks = a->num_blocks, width = a->width, num_hops = a->num_hops;
+  const REAL *h = a->h, *plus = a->plus, share = (REAL)a->share;
+  const double *mu = a->mu;
+  const draw *wanted = a->wanted;
+  const NAME(activation) *then = a->then;
+  REAL *out = a->out, *spare = a->spare;
   const int64_t rows = num_rows / num_blocks, chunks = chunks_of(rows);
   int64_t last[num_blocks], furthest = 1;
   for (int64_t block = 0; block < num_blocks; block++) {
     for (last[block] = num_hops - 1; last[block] > 0 && mu[last[block] * num_blocks + block] == 0;) last[block]--;
     if (last[block] > furthest) furthest = last[block];
   }
-  const NAME(product) from_h = NAME(product_of)(num_rows, width, starts, columns, values, h);
+  const NAME(product) from_h = NAME(product_of)(num_rows, width, a->starts, a->columns, a->values, h);
   NAME(product) none = {NULL, NULL, NULL, h, width, 0, 0}, from_before = from_h;
   for (int64_t k = furthest - 1; k >= 0; k--) {
     REAL *to = k % 2 == 0 ? out : spare;
@@ -160,7 +159,7 @@ INLINE void NAME(mix_and_draw)(int64_t num_rows, int64_t num_blocks, int64_t wid
     int is_streamed = IS_STREAMED(to, num_rows * row_bytes, row_bytes);
     if (then != NULL && k == 0) is_streamed = is_streamed && IS_STREAMED(then->after, num_rows * row_bytes, row_bytes);
     from_before.x = k % 2 == 0 ? spare : out;
-#pragma omp parallel num_threads(num_threads) if (num_threads > 1)
+#pragma omp parallel num_threads(a->num_threads) if (a->num_threads > 1)
     {
 #pragma omp single nowait
       for (int64_t block = 0; block < num_blocks && wanted != NULL && k == furthest - 1; block++)
@@ -169,7 +168,7 @@ INLINE void NAME(mix_and_draw)(int64_t num_rows, int64_t num_blocks, int64_t wid
       for (int64_t chunk = 0; chunk < num_blocks * chunks; chunk++) {
         const int64_t block = chunk / chunks, start = block * rows;
         const REAL own = (REAL)mu[k * num_blocks + block], beyond = (REAL)mu[last[block] * num_blocks + block];
-        NAME(forward) task = {from_before, h, k == 0 ? plus : NULL, to, 1, own, (REAL)share, is_streamed};
+        NAME(forward) task = {from_before, h, k == 0 ? plus : NULL, to, 1, own, share, is_streamed};
         if (k == last[block] - 1) task.a = from_h, task.factor = beyond;
         if (k == 0 && last[block] == 0) task.a = none, task.factor = own, task.own = 0;
         const int64_t within = chunk % chunks * ROWS_PER_CHUNK, end = end_of(chunk % chunks, rows);
@@ -182,13 +181,6 @@ INLINE void NAME(mix_and_draw)(int64_t num_rows, int64_t num_blocks, int64_t wid
       }
     }
   }
-}
-
-void NAME(mix)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts, const int32_t *columns,
-               const REAL *values, const REAL *h, int64_t num_hops, const double *mu, const REAL *plus, double share,
-               REAL *out, REAL *spare, int num_threads) {
-  NAME(mix_and_draw)(num_rows, num_blocks, width, starts, columns, values, h, num_hops, mu, plus, share, out, spare,
-                     NULL, NULL, num_threads);
 }
 
 /* Backward: power = A x; total = (own * x, or what it was) + weight * power; and the inner products with h. */
@@ -253,29 +245,23 @@ INLINE void NAME(backward_one)(const NAME(backward) *t, int64_t row, int64_t col
   if (t->power != NULL) t->power[at] = sum;
 }
 
-/* One hop of the gradients of a mix; A is the transpose of the forward pass.
-
-   `first` is the gradient that the recurrence starts from, given with the first hop alone: total then begins with
-   `own` times it, and `share` times it is added to `shared` where there is one. Without `power` the product is not
-   kept, as nothing follows the last hop; with `is_masked` the total is 0 where h is not positive. `weight` and `own`
-   have one number a block. `inner` gets, for each block, the inner product of h with the power and with `first`;
-   `parts` has room for two numbers a chunk. With `begins` nothing is in `shared` yet; with `ends` it is added to the
-   total. */
-INLINE void NAME(hop_back_between)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts,
-                                   const int32_t *columns, const REAL *values, const REAL *x, const REAL *first,
-                                   const REAL *h, const double *weight, const double *own, REAL *total, REAL *power,
-                                   REAL *shared, double share, int is_masked, int begins, int ends, double *inner,
-                                   double *parts, int num_threads) {
+void NAME(hop_backward)(const NAME(weighted_hops_backward_arguments) *a) {
+  const int64_t num_rows = a->num_rows, num_blocks = a->num_blocks, width = a->width;
   const int64_t rows = num_rows / num_blocks, chunks = chunks_of(rows);
-  const NAME(product) a = NAME(product_of)(num_rows, width, starts, columns, values, x);
+  const NAME(product) product = NAME(product_of)(num_rows, width, a->starts, a->columns, a->values, a->x);
+  const REAL *first = a->first, *h = a->h, share = (REAL)a->share;
+  const double *weight = a->weight, *own = a->mu;
+  REAL *total = a->total, *power = a->power, *shared = a->shared;
+  const int is_masked = (int)a->is_masked, begins = (int)a->begins, ends = (int)a->ends;
+  double *inner = a->pairs, *parts = a->parts;
   const int64_t row_bytes = width * (int64_t)sizeof(REAL);
   const int is_streamed = IS_STREAMED(total, num_rows * row_bytes, row_bytes) &&
                           (power == NULL || IS_STREAMED(power, num_rows * row_bytes, row_bytes));
-#pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads) if (num_threads > 1)
+#pragma omp parallel for schedule(dynamic, 1) num_threads(a->num_threads) if (a->num_threads > 1)
   for (int64_t chunk = 0; chunk < num_blocks * chunks; chunk++) {
     const int64_t block = chunk / chunks, begin = chunk % chunks * ROWS_PER_CHUNK, end = end_of(chunk % chunks, rows);
-    const NAME(backward) task = {a, first, h, total, power, shared,
-                                 weight == NULL ? 0 : (REAL)weight[block], (REAL)own[block], (REAL)share, is_masked, is_streamed, begins, ends};
+    const NAME(backward) task = {product, first, h, total, power, shared, weight == NULL ? 0 : (REAL)weight[block],
+                                 (REAL)own[block], share, is_masked, is_streamed, begins, ends};
     NAME(inner) found = {{0}, {0}, 0, 0};
     for (int64_t row = block * rows + begin; row < block * rows + end; row++) {
 #define TILE(count) NAME(backward_tile)(&task, row, column, count, &found)
@@ -296,49 +282,25 @@ INLINE void NAME(hop_back_between)(int64_t num_rows, int64_t num_blocks, int64_t
   }
 }
 
-void NAME(hop_back)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts,
-                    const int32_t *columns, const REAL *values, const REAL *x, const REAL *first, const REAL *h,
-                    const double *weight, const double *own, REAL *total, REAL *power, REAL *shared, double share,
-                    int is_masked, double *inner, double *parts, int num_threads) {
-  NAME(hop_back_between)(num_rows, num_blocks, width, starts, columns, values, x, first, h, weight, own, total, power,
-                         shared, share, is_masked, 0, 0, inner, parts, num_threads);
-}
-
-/* All hops of the gradients of a mix; for what is not said here see `hop_back`. `first` is written over. `inner` gets
-   the inner products hop by hop, within a hop block by block. */
-INLINE void NAME(mix_back_between)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts,
-                                   const int32_t *columns, const REAL *values, REAL *first, const REAL *h,
-                                   int64_t num_hops, const double *mu, REAL *total, REAL *spare, REAL *shared,
-                                   double share, int is_masked, int begins, int ends, double *inner, double *pairs,
-                                   double *parts, int num_threads) {
-  REAL *added = share != 0 ? shared : NULL;
-  REAL *turns[2] = {spare, first};
-  const REAL *x = first;
-  if (num_hops == 1) {  /* no product, hence nothing to add */
-    NAME(hop_back_between)(num_rows, num_blocks, width, NULL, NULL, NULL, first, first, h, NULL, mu, total, NULL,
-                           ends ? shared : added, share, is_masked, begins, ends, pairs, parts, num_threads);
-    for (int64_t block = 0; block < num_blocks; block++) inner[block] = pairs[2 * block + 1];
-  }
-  for (int64_t k = 1; k < num_hops; k++) {
-    const int is_last = k == num_hops - 1;
-    REAL *power = is_last ? NULL : turns[(k - 1) % 2];
-    NAME(hop_back_between)(num_rows, num_blocks, width, starts, columns, values, x, k == 1 ? first : NULL, h,
-                           mu + k * num_blocks, mu, total, power, ends && is_last ? shared : added, share,
-                           is_last && is_masked, begins, ends && is_last, pairs, parts, num_threads);
+void NAME(weighted_hops_backward)(const NAME(weighted_hops_backward_arguments) *a) {
+  NAME(weighted_hops_backward_arguments) hop = *a;
+  REAL *turns[2] = {a->spare, a->first};
+  const int64_t num_blocks = a->num_blocks, num_products = a->num_hops - 1;
+  hop.x = a->first, hop.is_masked = hop.ends = 0;
+  if (a->share == 0) hop.shared = NULL;
+  if (num_products == 0) hop.starts = NULL;  /* nothing to multiply, hence nothing to add */
+  for (int64_t k = num_products == 0 ? 0 : 1; k <= num_products; k++) {
+    hop.weight = k == 0 ? NULL : a->mu + k * num_blocks;
+    hop.power = k == num_products ? NULL : turns[(k - 1) % 2];
+    if (k == num_products) hop.is_masked = a->is_masked, hop.ends = a->ends;
+    if (hop.ends) hop.shared = a->shared;
+    NAME(hop_backward)(&hop);
     for (int64_t block = 0; block < num_blocks; block++) {
-      inner[k * num_blocks + block] = pairs[2 * block];
-      if (k == 1) inner[block] = pairs[2 * block + 1];
+      if (k > 0) a->inner[k * num_blocks + block] = a->pairs[2 * block];
+      if (k <= 1) a->inner[block] = a->pairs[2 * block + 1];
     }
-    x = power;
+    hop.x = hop.power, hop.first = NULL;
   }
-}
-
-void NAME(mix_back)(int64_t num_rows, int64_t num_blocks, int64_t width, const int32_t *starts,
-                    const int32_t *columns, const REAL *values, REAL *first, const REAL *h, int64_t num_hops,
-                    const double *mu, REAL *total, REAL *spare, REAL *shared, double share, int is_masked,
-                    double *inner, double *pairs, double *parts, int num_threads) {
-  NAME(mix_back_between)(num_rows, num_blocks, width, starts, columns, values, first, h, num_hops, mu, total, spare,
-                         shared, share, is_masked, 0, 0, inner, pairs, parts, num_threads);
 }
 
 #undef ALONG_ROW

@@ -88,10 +88,16 @@ INLINE int64_t end_of(int64_t chunk, int64_t num_rows) {
   return (chunk + 1) * ROWS_PER_CHUNK < num_rows ? (chunk + 1) * ROWS_PER_CHUNK : num_rows;
 }
 
+/* Of the sources that this was compiled from, given by `hatch_build.py`: callers load no file from other sources. */
+#ifndef SOURCE_HASH
+#define SOURCE_HASH 0
+#endif
+uint64_t source_hash(void) { return SOURCE_HASH; }
+
 /* For callers that give room for chunks: how many rows one has. */
 int64_t rows_per_chunk(void) { return ROWS_PER_CHUNK; }
 
-/* For callers that keep one number a chunk: how many there are. */
+/* For callers that keep a number for each chunk: how many there are. */
 int64_t count_chunks(int64_t num_rows, int64_t num_blocks) { return num_blocks * chunks_of(num_rows / num_blocks); }
 
 /* The next word of SFC64 (Doty-Humphrey), as NumPy's generator of that name gives it. */

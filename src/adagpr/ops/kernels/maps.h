@@ -8,12 +8,13 @@ INLINE void NAME(relu_drop_part)(int64_t size, REAL *restrict x, const uint16_t 
     for (int64_t i = 0; i < size; i++) x[i] = (x[i] <= 0) | (words[i] < threshold) ? 0 : x[i];
 }
 
-void NAME(relu_drop)(int64_t size, REAL *x, const uint16_t *words, int threshold, int num_threads) {
-  const int64_t step = 1 << 14, parts = (size + step - 1) / step;
-#pragma omp parallel for schedule(static) num_threads(num_threads) if (num_threads > 1)
+void NAME(relu_drop)(const NAME(relu_drop_arguments) *a) {
+  const int64_t size = a->size, step = 1 << 14, parts = (size + step - 1) / step;
+  const uint16_t *words = a->words;
+#pragma omp parallel for schedule(static) num_threads(a->num_threads) if (a->num_threads > 1)
   for (int64_t part = 0; part < parts; part++) {
     const int64_t at = part * step, left = size - at;
-    NAME(relu_drop_part)(left < step ? left : step, x + at, words == NULL ? NULL : words + at, threshold);
+    NAME(relu_drop_part)(left < step ? left : step, a->x + at, words == NULL ? NULL : words + at, (int)a->threshold);
   }
 }
 
@@ -31,15 +32,15 @@ INLINE void NAME(mask)(int64_t size, const REAL *restrict x, const REAL *restric
   for (int64_t i = 0; i < size; i++) out[i] = y[i] > 0 ? x[i] * factor : 0;
 }
 
-/* out = scale * x, or 0 where the word is below the threshold. The words are drawn on the way, four elements each, for
-   so many elements at a time that they stay in the cache; `words` has room for twice as many. */
-void NAME(drop)(int64_t size, const REAL *restrict x, uint64_t *state, uint64_t *words, int64_t step, int threshold,
-                double scale, REAL *restrict out, int num_threads) {
-  const REAL factor = (REAL)scale;
-  const int64_t parts = (size + step - 1) / step;
+void NAME(drop)(const NAME(drop_arguments) *a) {
+  const REAL factor = (REAL)a->scale, *restrict x = a->x;
+  const int64_t size = a->size, step = a->step, parts = (size + step - 1) / step;
+  const int threshold = (int)a->threshold;
+  uint64_t *state = a->state, *words = a->words;
+  REAL *restrict out = a->out;
   draw next = {state, words, (size < step ? size + 3 : step) / 4};
   draw_words(&next);
-#pragma omp parallel num_threads(num_threads) if (num_threads > 1)
+#pragma omp parallel num_threads(a->num_threads) if (a->num_threads > 1)
   for (int64_t part = 0; part < parts; part++) {
     const int64_t at = part * step, end = at + step < size ? at + step : size;
     const uint16_t *own = (const uint16_t *)(words + part % 2 * step / 4);
@@ -53,16 +54,18 @@ void NAME(drop)(int64_t size, const REAL *restrict x, uint64_t *state, uint64_t 
   }
 }
 
-/* Dropout of the values of a sparse matrix, and of its transpose, where they stand in another order. */
-void NAME(drop_values)(int64_t size, const REAL *values, const uint16_t *words, int threshold, double scale,
-                       const int64_t *order, REAL *kept, REAL *transposed, int num_threads) {
-  const REAL factor = (REAL)scale;
+void NAME(drop_values)(const NAME(drop_values_arguments) *a) {
+  const int64_t size = a->size, *order = a->order;
+  const int threshold = (int)a->threshold;
+  const REAL factor = (REAL)a->scale, *values = a->values;
+  const uint16_t *words = a->words;
+  REAL *kept = a->kept, *transposed = a->transposed;
   for (int64_t i = 0; i < size; i++) kept[i] = words[i] < threshold ? 0 : values[i] * factor;
-#pragma omp parallel for schedule(static) num_threads(num_threads) if (num_threads > 1)
+#pragma omp parallel for schedule(static) num_threads(a->num_threads) if (a->num_threads > 1)
   for (int64_t i = 0; i < size; i++) transposed[i] = kept[order[i]];
 }
 
-/* A step of Adam for some numbers; `rate` and `root` have the corrections of mean and square in them. */
+/* A step of Adam for some numbers. */
 static void NAME(adam_part)(int64_t size, REAL *restrict p, const REAL *restrict g, REAL *restrict m, REAL *restrict v,
                             REAL decay, REAL rate, REAL root, REAL beta_1, REAL beta_2, REAL epsilon) {
   for (int64_t i = 0; i < size; i++) {
@@ -73,19 +76,16 @@ static void NAME(adam_part)(int64_t size, REAL *restrict p, const REAL *restrict
   }
 }
 
-/* A step of Adam for `count` arrays, each with a decay, a rate and a root of its own. */
-void NAME(adam)(int64_t count, const int64_t *sizes, REAL *const *parameters, const REAL *const *gradients,
-                REAL *const *means, REAL *const *squares, const double *decays, const double *rates,
-                const double *roots, double beta_1, double beta_2, double epsilon, int num_threads) {
+void NAME(adam)(const NAME(adam_arguments) *a) {
   const int64_t step = 1 << 13;
-  for (int64_t number = 0; number < count; number++) {
-    const int64_t size = sizes[number], parts = (size + step - 1) / step;
-#pragma omp parallel for schedule(static) num_threads(num_threads) if (num_threads > 1 && parts > 3)
+  for (int64_t number = 0; number < a->count; number++) {
+    const int64_t size = a->sizes[number], parts = (size + step - 1) / step;
+#pragma omp parallel for schedule(static) num_threads(a->num_threads) if (a->num_threads > 1 && parts > 3)
     for (int64_t part = 0; part < parts; part++) {
       const int64_t at = part * step, left = size - at;
-      NAME(adam_part)(left < step ? left : step, parameters[number] + at, gradients[number] + at, means[number] + at,
-                      squares[number] + at, (REAL)decays[number], (REAL)rates[number], (REAL)roots[number],
-                      (REAL)beta_1, (REAL)beta_2, (REAL)epsilon);
+      NAME(adam_part)(left < step ? left : step, a->parameters[number] + at, a->gradients[number] + at,
+                      a->means[number] + at, a->squares[number] + at, (REAL)a->decays[number], (REAL)a->rates[number],
+                      (REAL)a->roots[number], (REAL)a->beta_1, (REAL)a->beta_2, (REAL)a->epsilon);
     }
   }
 }
@@ -133,13 +133,12 @@ INLINE void NAME(map_rows)(int64_t rows, int64_t width, const REAL *s, const REA
 #undef BLOCK
 }
 
-/* out = s m, or with `adds` out = out + s m, for a width that is a multiple of a vector's. */
-void NAME(map)(int64_t num_rows, int64_t width, const REAL *s, const REAL *m, REAL *out, int adds, int num_threads) {
-  const int64_t chunks = chunks_of(num_rows);
-#pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads) if (num_threads > 1)
+void NAME(multiply_square)(const NAME(multiply_square_arguments) *a) {
+  const int64_t num_rows = a->num_rows, width = a->width, chunks = chunks_of(num_rows);
+#pragma omp parallel for schedule(dynamic, 1) num_threads(a->num_threads) if (a->num_threads > 1)
   for (int64_t chunk = 0; chunk < chunks; chunk++) {
-    const int64_t first = chunk * ROWS_PER_CHUNK;
-    NAME(map_rows)(end_of(chunk, num_rows) - first, width, s + first * width, m, out + first * width, adds);
+    const int64_t first = chunk * ROWS_PER_CHUNK, at = first * width;
+    NAME(map_rows)(end_of(chunk, num_rows) - first, width, a->s + at, a->m, a->out + at, (int)a->adds);
   }
 }
 
@@ -167,15 +166,13 @@ INLINE void NAME(outer_tile)(const REAL *s, const REAL *z, int64_t width, int64_
     for (int v = 0; v < count; v++) PUT(sum + r * width + v * LANES) = held[r][v];
 }
 
-/* out = s^T z, for a width that is a multiple of a vector's. The rows are cut into `num_segments`, each with a matrix
-   of its own in `partial`, which holds z^T s; these are added up in order. With `m` the rows of z are mapped on the way:
-   mapped = z m, by way of `room` for a chunk a thread where it is `is_streamed`; or mapped = mapped + z m where it
-   `adds`. Where enough of z is 0, it is passed over. */
-INLINE void NAME(outer_and_map)(int64_t num_rows, int64_t width, const REAL *s, const REAL *z, REAL *out,
-                                REAL *partial, int64_t num_segments, const REAL *m, REAL *mapped, int is_streamed,
-                                int adds, REAL *room, int num_threads) {
+void NAME(outer)(const NAME(outer_arguments) *a) {
+  const int64_t num_rows = a->num_rows, width = a->width, num_segments = a->num_segments;
+  const REAL *s = a->s, *z = a->z, *m = a->m;
+  REAL *out = a->out, *partial = a->partial, *mapped = a->mapped, *room = a->room;
+  const int is_streamed = (int)a->is_streamed, adds = (int)a->adds;
   const int64_t chunks = chunks_of(num_rows), square = width * width;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads) if (num_threads > 1)
+#pragma omp parallel for schedule(dynamic, 1) num_threads(a->num_threads) if (a->num_threads > 1)
   for (int64_t segment = 0; segment < num_segments; segment++) {
     uint64_t marks[ROWS_PER_CHUNK * ((width + 63) / 64)];
     REAL *sum = partial + segment * square;
@@ -207,9 +204,4 @@ INLINE void NAME(outer_and_map)(int64_t num_rows, int64_t width, const REAL *s, 
     for (int64_t i = 0; i < square; i++) partial[i] += partial[segment * square + i];
   for (int64_t row = 0; row < width; row++)
     for (int64_t column = 0; column < width; column++) out[row * width + column] = partial[column * width + row];
-}
-
-void NAME(outer)(int64_t num_rows, int64_t width, const REAL *s, const REAL *z, REAL *out, REAL *partial,
-                 int64_t num_segments, int num_threads) {
-  NAME(outer_and_map)(num_rows, width, s, z, out, partial, num_segments, NULL, NULL, 0, 0, NULL, num_threads);
 }

@@ -10,6 +10,7 @@ typedef REAL NAME(vec) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(
 #define GET(pointer) (*(const VEC *)(pointer))
 #define PUT(pointer) (*(VEC *)(pointer))
 
+#include "arguments.h"
 #include "zeros.h"
 #include "maps.h"
 #include "hops.h"

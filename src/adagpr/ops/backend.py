@@ -1,0 +1,295 @@
+"""What computes the inner loops of layers, one backend for each kind of device; `backend_of` chooses.
+
+`TorchBackend` has torch's operations, for any device and type of numbers. `KernelBackend` has the kernels of
+`adagpr.ops.kernels`, for contiguous float32 and float64 matrices on a CPU, and leaves what they do not support to
+torch. The tests hold the two against each other. A backend for another device overrides what it does faster.
+
+Rows may be several blocks of as many rows each, for several networks on one graph: weights are then given for each
+block, and without them there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adagpr.ops import kernels
+from adagpr.ops.buffers import matrix_like
+from adagpr.seeding import set_states, states_of
+
+if TYPE_CHECKING:
+    from adagpr.ops.dropout import MaskSource
+    from adagpr.ops.operator import Operator
+
+# The weights of one hop, one for each block of rows.
+Weights = list[float]
+
+
+def backend_of(h: Tensor) -> TorchBackend:
+    """The backend that computes with a matrix."""
+    return _KERNELS if kernels.supports_dense(h) else _TORCH
+
+
+class TorchBackend:
+    """Torch's operations."""
+
+    def multiply(self, matrix: Tensor, h: Tensor, out: Tensor) -> Tensor:
+        """A CSR tensor times ``h``, written into ``out``."""
+        return out.addmm_(matrix, h, beta=0.0)
+
+    def weighted_hops(
+        self,
+        op: Operator,
+        h: Tensor,
+        mu: list[Weights],
+        spare: list[Tensor],
+        plus: Tensor | None = None,
+        share: float = 1.0,
+        transposed: bool = False,
+    ) -> Tensor:
+        """``share * plus + sum_k mu[k] A^k h``.
+
+        Args:
+            op: The operator ``A``.
+            h: The signal.
+            mu: The weights of each hop.
+            spare: Matrices like ``h`` that are written over; filled here where they do not suffice.
+            plus: A matrix that is added, or none.
+            share: Its weight.
+            transposed: Whether ``A`` is the transpose of the operator.
+        """
+        _fill(spare, min(2, len(mu) - 1), h)
+        if plus is None and len(mu) == 2 and set(mu[0]) == {0.0} and set(mu[1]) == {1.0}:
+            return op.multiply(h, matrix_like(h), transposed)
+        total = _scale(h, mu[0])
+        if plus is not None:
+            total.add_(plus, alpha=share)
+        power = h
+        for k, weights in enumerate(mu[1:]):
+            power = op.multiply(power, spare[k % 2], transposed)
+            if set(weights) != {0.0}:
+                _add(total, power, weights)
+        return total
+
+    def weighted_hops_backward(
+        self,
+        op: Operator,
+        grad: Tensor,
+        h: Tensor,
+        mu: list[Weights],
+        spare: list[Tensor],
+        shared: Tensor | None = None,
+        share: float = 0.0,
+        masked: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """The gradients of `weighted_hops` with respect to ``h`` and to the weights, ``[hops, blocks]``.
+
+        Args:
+            op: The operator.
+            grad: Gradient of the result; may be written over.
+            h: The signal.
+            mu: The weights of each hop.
+            spare: As in `weighted_hops`.
+            shared: Where ``share`` times the gradient is added to: that of ``plus``.
+            share: The weight of ``plus``.
+            masked: Whether the gradient of ``h`` is 0 where ``h`` is not positive.
+        """
+        _fill(spare, min(2, len(mu) - 1), h)
+        blocks = h.view(len(mu[0]), -1)
+        inner = [_dots(grad, blocks)]
+        total = _scale(grad, mu[0])
+        power = grad
+        for k, weights in enumerate(mu[1:]):
+            power = op.multiply(power, spare[k % 2], transposed=True)
+            inner.append(_dots(power, blocks))
+            if set(weights) != {0.0}:
+                _add(total, power, weights)
+        if shared is not None:
+            shared.add_(grad, alpha=share)
+        return (where_positive(total, h) if masked else total), torch.stack(inner)
+
+    def multiply_blocks(self, h: Tensor, maps: Sequence[Tensor], out: Tensor, adds: bool = False) -> Tensor:
+        """Each block of rows times its own square matrix, added to what is in ``out`` if it ``adds``."""
+        for to, block, matrix in zip(out.chunk(len(maps)), h.chunk(len(maps)), maps, strict=True):
+            if adds:
+                to.addmm_(block, matrix)
+            else:
+                torch.mm(block, matrix, out=to)
+        return out
+
+    def outer_blocks(self, s: Tensor, z: Tensor, num_blocks: int) -> list[Tensor]:
+        """The transpose of each block of ``s`` times that of ``z``."""
+        return [torch.mm(one.t(), two) for one, two in zip(s.chunk(num_blocks), z.chunk(num_blocks), strict=True)]
+
+    def relu_drop_(self, x: Tensor, masks: MaskSource) -> Tensor:
+        """In place: ReLU, then 0 where the mask drops; the rest is not scaled. At a rate of 0 no word is drawn."""
+        return masks.drop_(x.relu_()) if masks.rate > 0 else x.relu_()
+
+    def drop(self, x: Tensor, masks: MaskSource) -> Tensor:
+        """Dropout, scale included, without gradient."""
+        return torch.mul(x, masks.draw(x)).mul_(masks.scale)
+
+    def drop_values(self, values: Tensor, masks: MaskSource, order: Tensor) -> tuple[Tensor, Tensor]:
+        """`drop` of a vector, and the result in another order."""
+        kept = self.drop(values, masks)
+        return kept, kept.index_select(0, order)
+
+
+class KernelBackend(TorchBackend):
+    """Kernels of our own, which do in one pass over memory what takes several operations of torch's."""
+
+    def multiply(self, matrix: Tensor, h: Tensor, out: Tensor) -> Tensor:  # noqa: D102
+        if not kernels.supports_csr(matrix, h):
+            return super().multiply(matrix, h, out)
+        return kernels.weighted_hops(matrix, h, [[0.0], [1.0]], out)
+
+    def weighted_hops(
+        self,
+        op: Operator,
+        h: Tensor,
+        mu: list[Weights],
+        spare: list[Tensor],
+        plus: Tensor | None = None,
+        share: float = 1.0,
+        transposed: bool = False,
+    ) -> Tensor:
+        """By Horner's rule, ``mu[0] h + A (mu[1] h + A (...))``: what a hop adds is added as its product is made."""
+        _fill(spare, min(1, len(mu) - 2), h)
+        turns = (matrix_like(h), spare[0] if spare else h)
+        matrix = op.single_matrix(transposed)
+        if matrix is not None and kernels.supports_csr(matrix, h):
+            return kernels.weighted_hops(matrix, h, mu, *turns, plus, share)
+        # Rows that lie in several places are one block. As in the kernel, hops without weight at the end are left out.
+        (*rest, (last,)) = without_tail(mu)
+        if not rest:
+            return _add_hop(h, last, h, 0.0, turns[0], plus, share)
+        x, factor, power = h, last, matrix_like(h)
+        for k, (own,) in reversed(list(enumerate(rest))):
+            op.multiply(x, power, transposed)
+            x = _add_hop(power, factor, h, own, turns[k % 2], plus if k == 0 else None, share)
+            factor = 1.0
+        return x
+
+    def weighted_hops_backward(
+        self,
+        op: Operator,
+        grad: Tensor,
+        h: Tensor,
+        mu: list[Weights],
+        spare: list[Tensor],
+        shared: Tensor | None = None,
+        share: float = 0.0,
+        masked: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """With everything about a power of the operator done as it is made."""
+        total = matrix_like(h)
+        _fill(spare, min(1, len(mu) - 2), h)
+        matrix = op.single_matrix(transposed=True)
+        if matrix is not None and kernels.supports_csr(matrix, h):
+            other = spare[0] if spare else None
+            return total, kernels.weighted_hops_backward(matrix, grad, h, mu, total, other, shared, share, masked)
+        blocks, inner = len(mu[0]), np.empty((len(mu), len(mu[0])))
+        room = kernels.room_for_sums(len(h), blocks)
+        fixed = {**kernels.shape_of(h, blocks, grad, shared), **room, "h": h, "mu": mu[0], "total": total}
+        x, powers = grad, (matrix_like(h), matrix_like(h)) if len(mu) > 1 else ()
+        # Without a product the gradient itself takes its place, and is added with no weight.
+        for k, weights in enumerate([*mu[1:]] or [[0.0] * blocks], start=1):
+            x = op.multiply(x, powers[k % 2], transposed=True) if powers else grad
+            first, extra = (grad, shared if share != 0.0 else None) if k == 1 else (None, None)
+            kernels.call_kernel("hop_backward", h.dtype, **fixed, x=x, first=first, weight=weights, shared=extra,
+                                share=share, is_masked=masked and k >= len(mu) - 1)  # fmt: skip
+            if k < len(mu):
+                inner[k] = room["pairs"][::2]
+            if k == 1:
+                inner[0] = room["pairs"][1::2]
+        return total, torch.from_numpy(inner)
+
+    def multiply_blocks(self, h: Tensor, maps: Sequence[Tensor], out: Tensor, adds: bool = False) -> Tensor:  # noqa: D102
+        if not kernels.supports_square(h):
+            return super().multiply_blocks(h, maps, out, adds)
+        for to, block, matrix in zip(out.chunk(len(maps)), h.chunk(len(maps)), maps, strict=True):
+            kernels.multiply_square(block, matrix, to, adds)
+        return out
+
+    def outer_blocks(self, s: Tensor, z: Tensor, num_blocks: int) -> list[Tensor]:  # noqa: D102
+        if not kernels.supports_square(s):
+            return super().outer_blocks(s, z, num_blocks)
+        return [kernels.outer(one, two) for one, two in zip(s.chunk(num_blocks), z.chunk(num_blocks), strict=True)]
+
+    def relu_drop_(self, x: Tensor, masks: MaskSource) -> Tensor:  # noqa: D102
+        for part, words in masks.parts(x) if masks.rate > 0 else [(x, None)]:
+            kernels.call_kernel("relu_drop", x.dtype, size=part.numel(), x=part, words=words, threshold=masks.threshold)
+        return x
+
+    def drop(self, x: Tensor, masks: MaskSource) -> Tensor:
+        """The words are drawn on the way."""
+        if len(masks.generators) != 1:
+            return super().drop(x, masks)
+        out, states = matrix_like(x), states_of(masks.generators)
+        words = np.empty(2 * masks.step // 4, dtype=np.uint64)
+        kernels.call_kernel("drop", x.dtype, size=x.numel(), x=x, state=states, words=words, step=masks.step,
+                            threshold=masks.threshold, scale=masks.scale, out=out)  # fmt: skip
+        set_states(masks.generators, states)
+        return out
+
+    def drop_values(self, values: Tensor, masks: MaskSource, order: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+        kept, reordered, words = torch.empty_like(values), torch.empty_like(values), masks.words(len(values))
+        kernels.call_kernel("drop_values", values.dtype, size=len(values), values=values, words=words, order=order,
+                            threshold=masks.threshold, scale=masks.scale, kept=kept, transposed=reordered)  # fmt: skip
+        return kept, reordered
+
+
+_TORCH, _KERNELS = TorchBackend(), KernelBackend()
+
+
+def without_tail(mu: list[Weights]) -> list[Weights]:
+    """The weights up to the last hop that has one which is not zero."""
+    last = max((k for k, weights in enumerate(mu) if any(weights)), default=0)
+    return mu[: last + 1]
+
+
+def where_positive(grad: Tensor, y: Tensor) -> Tensor:
+    """``grad`` where ``y`` is positive, else 0."""
+    result: Tensor = torch.ops.aten.threshold_backward.grad_input(grad, y, 0, grad_input=matrix_like(y))
+    return result
+
+
+def _fill(spare: list[Tensor], count: int, h: Tensor) -> None:
+    spare += [matrix_like(h) for _ in range(count - len(spare))]
+
+
+def _scale(h: Tensor, weights: Weights) -> Tensor:
+    """Each block of rows times its weight."""
+    if len(weights) == 1:
+        return torch.mul(h, weights[0], out=matrix_like(h))
+    blocks = h.view(len(weights), -1)
+    return (blocks * h.new_tensor(weights).unsqueeze(1)).view_as(h)
+
+
+def _add(total: Tensor, h: Tensor, weights: Weights) -> None:
+    """Adds each block of ``h`` times its weight to ``total``."""
+    if len(weights) == 1:
+        total.add_(h, alpha=weights[0])
+    else:
+        blocks = h.view(len(weights), -1)
+        total.view_as(blocks).addcmul_(blocks, h.new_tensor(weights).unsqueeze(1))
+
+
+def _dots(power: Tensor, blocks: Tensor) -> Tensor:
+    """The inner product of each block of rows with its like."""
+    pairs = zip(power.view_as(blocks).unbind(), blocks.unbind(), strict=True)
+    return torch.stack([torch.dot(one, other) for one, other in pairs])
+
+
+def _add_hop(
+    product: Tensor, factor: float, h: Tensor, own: float, out: Tensor, plus: Tensor | None, share: float
+) -> Tensor:
+    """``factor * product + own * h + share * plus``, written into ``out``: a hop whose product is made."""
+    num_rows, width = out.shape
+    kernels.call_kernel("hop", out.dtype, num_rows=num_rows, width=width, x=product, factor=factor, h=h, own=own,
+                        plus=plus if share != 0.0 else None, share=share, out=out)  # fmt: skip
+    return out
