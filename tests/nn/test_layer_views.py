@@ -25,7 +25,8 @@ def output(view: LayerView, h: torch.Tensor, h_0: torch.Tensor, adj: torch.Tenso
     powers = [torch.linalg.matrix_power(adj, hop) for hop in range(len(view.coefficients[EDGES]))]
     spread = sum(mu * power for mu, power in zip(view.coefficients[EDGES], powers, strict=True))
     own, residual = view.maps()
-    return (spread @ h @ own + h_0 @ residual).relu()
+    result: torch.Tensor = (spread @ h @ own + h_0 @ residual).relu()
+    return result
 
 
 @pytest.mark.parametrize("weight_maps", ["shared", "separate", "separate-scaled"])

@@ -23,9 +23,9 @@ from adagpr.ops import DroppableOperator, Features, Operator, gpr_propagate, lin
 __all__ = ["GCN", "GCNConv", "graph_convolution", "propagate"]
 
 
-def propagate(h: Tensor, operator: Operator) -> Tensor:
-    """One product of the operator with ``h``."""
-    return gpr_propagate(h, h.new_tensor([0.0, 1.0]), operator)
+def propagate(h: Tensor, operator: Operator, hops: int = 1) -> Tensor:
+    """``h`` after that many products with the operator."""
+    return gpr_propagate(h, h.new_tensor([0.0] * hops + [1.0]), operator)
 
 
 def graph_convolution(x: Features, weight: Tensor, bias: Tensor, operator: Operator) -> Tensor:

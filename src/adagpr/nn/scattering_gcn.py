@@ -38,6 +38,7 @@ from torch import Tensor, nn
 from adagpr.arguments import Count, Nonnegative, Rate, checked
 from adagpr.errors import InputError
 from adagpr.graph import Graph
+from adagpr.nn.gcn import propagate
 from adagpr.nn.model import EDGES, Model
 from adagpr.ops import Features, Operator, csr_tensor, gpr_propagate, linear
 
@@ -63,11 +64,6 @@ def lazy_walk(adj: sp.csr_array) -> sp.csr_array:
     scale = np.divide(1.0, degree, out=np.zeros_like(degree), where=degree > 0)
     stay = sp.diags_array(0.5 + 0.5 * (degree == 0))
     return sp.csr_array(0.5 * (adj.astype(np.float64) @ sp.diags_array(scale)) + stay)
-
-
-def power(h: Tensor, hops: int, operator: Operator) -> Tensor:
-    """``h`` after that many products with ``operator``."""
-    return gpr_propagate(h, h.new_tensor([0.0] * hops + [1.0]), operator)
 
 
 def scatter(h: Tensor, path: list[int], walk: Operator) -> Tensor:
@@ -148,7 +144,7 @@ class ScatteringGCN(Model):
     def forward(self, x: Features, structure: ScatteringStructure) -> Tensor:
         """Logits of all nodes; ``structure`` is what `prepare` made."""
         filters: list[Filter] = [
-            *(partial(power, hops=hops, operator=structure.low_pass) for hops in range(1, self.num_low_pass + 1)),
+            *(partial(propagate, operator=structure.low_pass, hops=hops) for hops in range(1, self.num_low_pass + 1)),
             *(partial(scatter, path=path, walk=structure.walk) for path in self.paths),
         ]
         parts = [channel(x, graph) for channel, graph in zip(self.channels, filters, strict=True)]

@@ -21,9 +21,10 @@ from torch import Tensor
 
 from adagpr.arguments import Count, Rate, checked
 from adagpr.graph import Graph
+from adagpr.nn.gcn import propagate
 from adagpr.nn.linear import Linear
 from adagpr.nn.model import EDGES, Model
-from adagpr.ops import Features, Operator, SparseFeatures, features, gpr_propagate
+from adagpr.ops import Features, Operator, SparseFeatures, features
 
 __all__ = ["SGC", "Hops", "smoothed"]
 
@@ -35,7 +36,7 @@ def smoothed(x: Features, num_hops: int, operator: Operator) -> Features:
     if num_hops == 0:
         return x
     dense = x.matrix.to_dense() if isinstance(x, SparseFeatures) else x
-    return gpr_propagate(dense, dense.new_tensor([0.0] * num_hops + [1.0]), operator)
+    return propagate(dense, operator, num_hops)
 
 
 class SGC(Model):
