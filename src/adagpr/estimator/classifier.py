@@ -56,7 +56,7 @@ _OWN = ("graph", "n_neighbors", "unlabelled", "direction", "validation_fraction"
 
 
 class _Rules(BaseModel):
-    """Those of them that have rules of their own."""
+    """Those of them that are checked here."""
 
     n_neighbors: Count
     direction: Direction
@@ -84,7 +84,7 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         direction: ``"directed"`` lets a node read the nodes that it points to, ``"symmetric"`` reads edges both ways.
         lr: Adam's learning rate.
         weight_decay: Decay of all parameters, or a dictionary with one for each named parameter group.
-        max_epochs: Most epochs.
+        max_epochs: The largest number of epochs.
         patience: Epochs without progress after which training stops; ``None`` for never.
         validation_fraction: Share of the labelled nodes that chooses the epoch, drawn class by class. A class of three
             or more gives at least one, a smaller one none; where no class gives any, the training nodes choose.
@@ -204,9 +204,9 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         They are calibrated on the held-out part, as those of the run are; where nothing was held out they are not.
 
-        With ``graph`` rows are positions. Else a row that equals a fitted one is that node; of equal ones the first.
-        Where the edges were made of nearest rows, any other row is joined to its nearest fitted rows: it reads them,
-        and they do not read it, so that no row changes the prediction of another. Where an adjacency was given to
+        With ``graph`` rows are positions. Otherwise a row that equals a fitted row is that node, the first of several
+        equal ones. If edges were made from nearest rows, any other row is joined to its nearest fitted rows: it reads
+        them, and they do not read it, so that no row changes the prediction of another. Where an adjacency was given to
         `fit`, ``X`` must be as it was there, or come with an adjacency of its own.
 
         Args:

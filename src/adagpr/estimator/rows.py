@@ -21,7 +21,7 @@ Rows: TypeAlias = Tensor | sp.csr_array
 
 
 def read_adjacency(given: Any, num_nodes: int) -> sp.csr_array:
-    """The edges between so many rows as a matrix without repeated or empty entries."""
+    """The edges between ``num_nodes`` rows as a matrix without repeated or zero entries."""
     adj = sp.csr_array(check_array(given, accept_sparse="csr", dtype=FLOATS, input_name="adjacency"))
     if adj.shape != (num_nodes, num_nodes):
         raise InputError(
@@ -35,13 +35,13 @@ def read_adjacency(given: Any, num_nodes: int) -> sp.csr_array:
 
 
 def fixed_count_rows(values: np.ndarray, columns: np.ndarray, num_columns: int, count: int = 1) -> sp.csr_array:
-    """A matrix with ``count`` entries in each row, row after row."""
+    """A matrix with ``count`` entries in each row, given row by row."""
     starts = np.arange(0, len(values) + 1, count)
     return sp.csr_array((values, columns, starts), shape=(len(starts) - 1, num_columns))
 
 
 def attached(adj: sp.csr_array, reads: sp.csr_array, loops: np.ndarray) -> sp.csr_array:
-    """``adj`` with further nodes that read nodes of it, and themselves by ``loops``, and that none of it reads."""
+    """``adj`` with further nodes, which read its nodes and themselves by ``loops`` and which none of its nodes read."""
     none = sp.csr_array((adj.shape[0], len(loops)))
     result = sp.csr_array(sp.block_array([[adj, none], [reads, sp.diags_array(loops)]], format="csr"))
     result.eliminate_zeros()
@@ -66,7 +66,7 @@ def points(x: Rows) -> Any:
 
 
 def keys(x: Rows) -> list[bytes]:
-    """For each row a text of its values, the same for sparse and dense features."""
+    """A key for each row, made of its values; the same for sparse and dense features."""
     rows = sp.csr_array(points(x))
     rows.sort_indices()
     cuts = rows.indptr

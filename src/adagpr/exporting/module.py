@@ -30,7 +30,7 @@ class About:
         coefficients: The coefficients of every trained layer.
         alphas: The share of the first hidden matrix in every trained layer.
         config_sha256: SHA-256 sum of the run's configuration.
-        temperature: By what logits are divided to become calibrated probabilities.
+        temperature: The number by which logits are divided to give calibrated probabilities.
     """
 
     model: str
@@ -90,7 +90,7 @@ class Exported(nn.Module):
             operator: The graph's operator as `adagpr.operator` makes it, or its matrix; only where `needs_graph`.
 
         Raises:
-            InputError: The features or the operator are not such as the network was trained with.
+            InputError: The features or the operator differ in kind from those of the training.
         """
         if x.shape[1] != self.weight_in.shape[0]:
             raise InputError(f"Exported: x must have {self.weight_in.shape[0]} features, got {x.shape[1]}.")
@@ -104,7 +104,7 @@ class Exported(nn.Module):
         return self.compute(x, product)
 
     def _matrix(self, operator: Operator | Tensor | None, num_nodes: int) -> Tensor:
-        """The operator's matrix, once it is such as the network was trained with."""
+        """The operator's matrix, checked against the operator of the training."""
         if operator is None:
             raise InputError("Exported: this network reads the graph, so an operator must be given.")
         if isinstance(operator, Operator):
@@ -124,7 +124,7 @@ class Exported(nn.Module):
         """Logits, with ``product`` for the products with the operator."""
         h_0 = h = linear(x, self.weight_in.t(), self.bias_in).relu_()
         for layer, maps in zip(self.network.layers, self.layers, strict=True):
-            z = _mixed(layer, h, h_0, product) @ maps.get_buffer("weight")
+            z = _weighted_hops(layer, h, h_0, product) @ maps.get_buffer("weight")
             if layer.weight_0 is not None:
                 z = torch.addmm(z, h_0, maps.get_buffer("weight_0"))
             h = z.relu_()
@@ -136,7 +136,7 @@ class Exported(nn.Module):
         return f"{sizes}, sparse products: {sum(layer.num_products for layer in self.network.layers)}"
 
 
-def _mixed(layer: PrunedLayer, h: Tensor, h_0: Tensor, product: Product) -> Tensor:
+def _weighted_hops(layer: PrunedLayer, h: Tensor, h_0: Tensor, product: Product) -> Tensor:
     """What a layer maps, by Horner's rule from the farthest hop inwards: one product per hop, and no power is kept."""
     total: Tensor | None = None
     for hop in range(layer.num_products, -1, -1):
@@ -179,7 +179,7 @@ def edge_inputs(graph: Graph, direction: Direction = "directed", self_loops: boo
 
     Args:
         graph: The graph.
-        direction: How the network's operator reads edges; the exported file says it.
+        direction: How the network's operator reads edges, as described in the exported file.
         self_loops: Whether the network's operator has the identity added; likewise.
 
     Returns:

@@ -7,7 +7,7 @@ A layer of the trained network is :math:`H_l = \mathrm{relu}((\sum_k c_k \tilde 
   :math:`\alpha = 1`, a layer has no sparse product.
 - A layer that does not read the layer before it (:math:`\alpha = 1`, or no coefficient but 0) reads :math:`H_0` alone:
   all layers below it are left out.
-- The first layer that is left reads :math:`H_0` on both ways: its residual joins hop 0, and without a graph both of its
+- The first layer that is left reads :math:`H_0` both ways: its residual joins hop 0, and without a graph both of its
   weight maps are one.
 - With one weight map, :math:`P = M` and :math:`Q = \alpha M` with :math:`M = (1 - \beta) I + \beta W`, the residual is
   added before the product, so that there is one product; with two maps there are two.
@@ -97,7 +97,7 @@ class Cost:
 
     Attributes:
         sparse_products: Products of the operator with a hidden matrix.
-        per_node: Multiply-adds per node outside of them; features count as dense.
+        per_node: Multiply-adds per node outside of these products; features count as dense.
         per_edge: Multiply-adds per entry of the operator, self loops among them.
         parameters: Numbers that are stored.
     """
@@ -115,7 +115,7 @@ class Cost:
 def prune(model: Model) -> Pruned:
     """Reduces a trained network; the result is in the model's precision, folded in float64.
 
-    All three kinds of weight maps are supported and DropEdge too, which is for training only.
+    All three kinds of weight maps are supported. DropEdge is for training only and leaves no trace.
 
     Args:
         model: The network. It is not changed.
@@ -187,7 +187,7 @@ def _without_tail(hops: Sequence[float]) -> list[float]:
 
 
 def _kept(weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """A copy of its own on the CPU, its rows one after the other."""
+    """A contiguous copy on the CPU."""
     return torch.empty(weight.shape, dtype=dtype).copy_(weight.detach())
 
 

@@ -37,7 +37,7 @@ _OF_THE_RUN = ("config.toml", "model.safetensors", "history.parquet", "predictio
 
 @dataclass(frozen=True)
 class Input:
-    """An input of the exported network; of a ``shape`` the named sizes may be any."""
+    """An input of the exported network; a size that is a name in ``shape`` may be any number."""
 
     name: str
     dtype: str
@@ -50,8 +50,8 @@ class LayerUse:
 
     Attributes:
         layer: The layer, counted from 1.
-        kept: Whether it is left; no layer is that lies below one which does not read it.
-        hops: The hops whose coefficient is not 0; none where the layer is not left or does not read the one before.
+        kept: Whether it is kept; layers below one that does not read them are left out.
+        hops: The hops whose coefficient is not 0; none if the layer is left out or does not read the one before.
         products: Sparse products as trained.
         products_left: Sparse products that are left.
     """
@@ -70,10 +70,10 @@ class Measured:
     Attributes:
         num_nodes: Number of nodes.
         num_entries: Number of entries of the operator, self loops among them.
-        multiply_adds: Those of one pass as trained.
-        multiply_adds_left: Those of one pass of what is left.
+        multiply_adds: Multiply-adds of one pass as trained.
+        multiply_adds_left: Multiply-adds of one pass of the exported network.
         max_difference: The largest difference of any logit of any node.
-        max_logit: The largest logit, in size, to see the difference against.
+        max_logit: The largest logit, in size, to compare the difference with.
     """
 
     num_nodes: int
@@ -99,8 +99,8 @@ class ExportReport:
         inputs: What the network takes.
         layers: What is left of each layer.
         before: The cost of a pass as trained, every hop counted.
-        after: The cost of a pass of what is left.
-        measured: Both on the run's own graph, where that can be loaded.
+        after: The cost of a pass of the exported network.
+        measured: Both networks on the run's own graph, if it can be loaded.
         remarks: Sentences on what was left out.
     """
 
@@ -139,7 +139,7 @@ def export(
 
     Args:
         run: A run, or its folder.
-        format: ``"safetensors"`` for `load_exported`, ``"onnx"`` for onnxruntime and its like, ``"torch"`` for
+        format: ``"safetensors"`` for `load_exported`, ``"onnx"`` for onnxruntime and similar programs, ``"torch"`` for
             `torch.export.load`.
         out: The file; by default ``exported`` with the format's ending in the run's folder. A file that is there
             already is replaced.
@@ -199,7 +199,7 @@ def export(
 
 
 def pruned_run(run: Run) -> Exported:
-    """What is left of a run's network, as a torch module and without writing anything.
+    """The pruned network of a run as a torch module; nothing is written.
 
     Example:
         >>> import adagpr

@@ -42,7 +42,7 @@ class _LayerPart(BaseModel):
 
 
 class _Description(BaseModel):
-    """All of a network but its weights; what is in `About`, too, has the same name there."""
+    """All of a network but its weights; fields that `About` has, too, have the same names there."""
 
     model_config = _STRICT
 

@@ -117,7 +117,7 @@ class AdaGPR(Model):
         return deque(self.hidden_matrices(h_0, operator), maxlen=1).pop()
 
     def first(self, x: Features, models: Sequence[AdaGPR] = ()) -> Tensor:
-        """The first hidden matrix; where there are ``models`` like this one, that of each above the next."""
+        """The first hidden matrix; with ``models`` like this one, their matrices on top of one another."""
         models = models or (self,)
         weights, biases = [model.lin_in.weight for model in models], [model.lin_in.bias for model in models]
         rate = self.dropout if self.training else 0.0
@@ -146,7 +146,7 @@ class AdaGPR(Model):
             h_0: The first hidden matrix.
             operator: The graph's operator.
             models: Models like this one, of which each has a block of rows; this one alone where there are none.
-            convs: Their layers depth by depth, where they are at hand.
+            convs: Their layers depth by depth, if the caller has them.
             coeffs: The coefficients of these layers, likewise.
         """
         models = models or (self,)
@@ -208,7 +208,7 @@ class AdaGPR(Model):
         return copy
 
     def layer_coeffs(self) -> list[Tensor]:
-        """The coefficients of all layers, through one projection where all layers have as many."""
+        """The coefficients of all layers, through one projection if all layers have equally many."""
         return project_all(self.layers(), self.projection)
 
     def layers(self) -> list[AdaGPRConv]:
@@ -231,7 +231,7 @@ class AdaGPR(Model):
 
 
 def project_all(layers: list[AdaGPRConv], name: str) -> list[Tensor]:
-    """The coefficients of each layer, through one projection where all have as many scores."""
+    """The coefficients of each layer, through one projection if all have equally many scores."""
     together = _projected(layers, name)
     return [conv.coeffs() for conv in layers] if together is None else list(together.unbind())
 
@@ -243,7 +243,7 @@ def padded_coeffs(layers: list[AdaGPRConv], name: str) -> Tensor:
 
 
 def _projected(layers: list[AdaGPRConv], name: str) -> Tensor | None:
-    """The coefficients as one matrix through one projection, where all layers have as many scores."""
+    """The coefficients as one matrix through one projection, if all layers have equally many scores."""
     scores: list[Tensor] = [conv.scores for conv in layers if conv.scores is not None]
     return projection(name).function(torch.stack(scores)) if len({len(item) for item in scores}) == 1 else None
 

@@ -38,14 +38,14 @@ class BatchedModels:
         Args:
             x: The features that all share.
             training: Whether dropout is on.
-            nodes: For each model whose logits, by default all.
+            nodes: For each model the nodes whose logits are needed; all by default.
         """
         for model in self.models:
             model.training = training
         first = self.models[0]
         h_0 = first.first(x, self.models)
         coeffs = padded_coeffs(self._convs, first.projection)
-        # What an evaluation computes with is what the models have until their next step.
+        # The coefficients of an evaluation stay valid until the next training step.
         self._coeffs = None if training else coeffs
         h = first.trunk(h_0, self.operator, self.models, self._convs, coeffs)
         blocks: Sequence[Tensor] = h.view(len(self.models), -1, h.shape[1]).unbind()
@@ -54,7 +54,7 @@ class BatchedModels:
         return tuple(model.lin_out(block) for model, block in zip(self.models, blocks, strict=True))
 
     def coefficients(self) -> tuple[Tensor, ...]:
-        """Of each model the weight of each hop in each layer."""
+        """The weight of each hop in each layer, for each model."""
         coeffs = self._coeffs
         if coeffs is None:
             with torch.no_grad():

@@ -16,7 +16,7 @@ class Linear(nn.Module):
     Args:
         in_channels: Width of the input.
         out_channels: Width of the output.
-        along_outputs: Whether the weight, whose shape is that of `torch.nn.Linear`'s, lies in memory along the outputs:
+        along_outputs: Whether the weight, whose shape is that of `torch.nn.Linear`'s, is stored along the outputs:
             a product with sparse features then reads it in order, without a transposed copy at every step.
     """
 

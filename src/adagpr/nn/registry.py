@@ -92,7 +92,7 @@ def model_options(name: str) -> dict[str, Any]:
 
 
 def build(name: str, arguments: Mapping[str, Any]) -> Model:
-    """Makes a model from its name and arguments, to be seeded or given a state; torch's random state does not move."""
+    """Makes a model from its name and arguments, to be seeded or given a state; torch's random state is kept."""
     model = model_class(name)
     values = check_call(model.__name__, _unwrapped(model), arguments)
     with torch.random.fork_rng(devices=[]):
