@@ -1,8 +1,8 @@
 """Pruned networks as programs of `torch.export`, which torch runs without this package.
 
 TorchScript would do, too, but torch has declared it obsolete. `torch.export.load` can unpickle, and so can run code
-from a file that means harm: load only files whose origin you know. The files written here hold no pickle: weights are raw
-bytes, the program is JSON, and the example inputs, which torch would pickle, are taken out.
+from a file that means harm: load only files whose origin you know. The files written here hold no pickle: weights are
+raw bytes, the program is JSON, and the example inputs, which torch would pickle, are taken out.
 """
 
 from __future__ import annotations
