@@ -1,6 +1,6 @@
 """The rows of the paper's tables as data: what was run, with which settings, and what was printed.
 
-One TOML file is one printed row, with one table per data set for what differs there::
+One TOML file is one printed row: what its data sets share, and for each of them what differs::
 
     table = 2
     method = "GCN(Drop)"

@@ -14,7 +14,7 @@ from adagpr.experiments.plan import TARGETS, cells, plan
 from adagpr.experiments.runner import Folders, run_cells, state_of
 from adagpr.experiments.targets import TargetReport, report_target
 from adagpr.files import read_json
-from adagpr.nn import build, model_options
+from adagpr.nn import model_class
 from adagpr.system import num_cores
 
 if TYPE_CHECKING:
@@ -117,12 +117,8 @@ def _runnable(planned: dict[str, list[Cell]]) -> tuple[list[Cell], list[str]]:
     """The cells that can be run here, each once, and sentences on the others."""
     # A row may belong to two targets.
     distinct = {(cell.name, cell.seeds): cell for group in planned.values() for cell in group}
-    reasons: dict[str, str] = {}
-    for model in {cell.row.model for cell in distinct.values()}:
-        try:
-            build(model, {**model_options(model), "in_channels": 1, "out_channels": 2})
-        except InputError as error:
-            reasons[model] = str(error)
+    models = dict.fromkeys(cell.row.model for cell in distinct.values())
+    reasons = {model: why for model in models if (why := model_class(model).why_unavailable()) is not None}
     found = [cell for cell in distinct.values() if cell.row.model not in reasons]
     if reasons and not found:
         raise InputError(" ".join(reasons.values()))
