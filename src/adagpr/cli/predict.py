@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from adagpr.cli.console import show, show_json
+from adagpr.cli.options import AsJson
 from adagpr.errors import InputError
 
 
@@ -16,16 +17,18 @@ def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that was trained on tables.")],
     nodes: Annotated[Path, typer.Option(help="Table of nodes: CSV, TSV, Parquet or Feather, compressed or not.")],
     edges: Annotated[Path, typer.Option(help="Table of edges.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The Parquet file.")] = Path("predictions.parquet"),
-    id_column: Annotated[str | None, typer.Option("--id", help="Column of the ids. Default: as in training.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The Parquet file to write.")] = Path("predictions.parquet"),
+    id_column: Annotated[
+        str | None, typer.Option("--id", help="Column of the node ids. Default: as in training.")
+    ] = None,
     source: Annotated[str | None, typer.Option(help="Column where edges start. Default: as in training.")] = None,
     target: Annotated[str | None, typer.Option(help="Column where edges end. Default: as in training.")] = None,
-    weight: Annotated[str | None, typer.Option(help="Column of the weights. Default: as in training.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON.")] = False,
+    weight: Annotated[str | None, typer.Option(help="Column of the edge weights. Default: as in training.")] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Predict the class of every node of a table, with calibrated probabilities and reasons to doubt.
+    """Predict the class of every node of a table, with calibrated probabilities and reasons for doubt.
 
-    Nodes read their neighbours: for nodes that joined a known graph, the tables hold that graph and the new rows.
+    A prediction depends on neighbours: for new nodes of a known graph, give tables of the whole graph.
 
     For example: adagpr predict runs/accounts --nodes new.csv --edges links.parquet
     """
@@ -38,17 +41,23 @@ def predict(
         raise InputError(f"The predictions are written as Parquet; {out} must end in .parquet.")
     if (out.parent / "record.json").exists():
         raise InputError(f"{out.parent} is the folder of a run; write {out} elsewhere.")
-    table, said = predict_tables(run, nodes, edges, id=id_column, source=source, target=target, weight=weight)
+    table, messages = predict_tables(run, nodes, edges, id=id_column, source=source, target=target, weight=weight)
     make_folder(out.parent)
     write_atomically(out, lambda path: pq.write_table(table, path))
     counts = Counter(table["prediction"].to_pylist())
-    doubts = Counter(reason for reason in table["doubt"].to_pylist() if reason is not None)
+    reasons = Counter(reason for reason in table["doubt"].to_pylist() if reason is not None)
     if as_json:
         show_json(
-            {"file": str(out), "num_nodes": table.num_rows, "predictions": counts, "doubts": doubts, "said": said}
+            {
+                "file": str(out),
+                "num_nodes": table.num_rows,
+                "predictions": counts,
+                "doubts": reasons,
+                "messages": messages,
+            }
         )
         return
-    show(*said, "")
+    show(*messages, "")
     show(*(f"{count:>9,}  {name}" for name, count in counts.most_common()))
-    show(*(f"{count:>9,}  to be doubted: {reason}" for reason, count in doubts.most_common()))
+    show(*(f"{count:>9,}  in doubt: {reason}" for reason, count in reasons.most_common()))
     show(f"\npredictions  {out}")
