@@ -67,19 +67,11 @@ def _options(
     """Classify the nodes of a graph, and see how much of the graph each layer uses."""
 
 
-app.command("train")(train.train)
-app.command("predict")(predict.predict)
-app.command("models")(models.models)
-app.command("tune")(tune.tune)
-app.command("explain")(explain.explain)
-app.command("bounds")(bounds.bounds)
-app.command("report")(report.report)
-app.command("plot")(plot.plot)
-app.command("export")(export.export)
-app.command("compare")(compare.compare)
-app.command("reproduce")(reproduce.reproduce)
-app.command("partition")(partition.partition)
-app.command("bench")(bench.bench)
+for command in (
+    *(train.train, predict.predict, models.models, tune.tune, explain.explain, bounds.bounds, report.report),
+    *(plot.plot, export.export, compare.compare, reproduce.reproduce, partition.partition, bench.bench),
+):
+    app.command()(command)
 app.add_typer(data.app, name="data")
 
 
