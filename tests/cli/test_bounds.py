@@ -70,8 +70,9 @@ def test_an_estimate_shows_its_error(runs: Path) -> None:
         (["mlp"], "bounds: the theory is about AdaGPR and GCNII with one weight map a layer, not 'mlp'."),
         (["adagpr", "--delta", "0"], "bounds: delta must be between 0 and 1, got 0."),
         (
-            ["adagpr", "--graph", "digits"],
-            "This is not the graph of the run: its SHA-256 sum differs from the record's.",
+            ["adagpr", "--dataset", "digits"],
+            "The run's data cannot be loaded again, so give them: load: num_nodes: only csbm and tables take options, "
+            "not 'digits'.",
         ),
         (["adagpr", "--max-exact", "1", "--num-probes", "1"], "spectrum: num_probes must be at least 2, got 1."),
     ],

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adagpr.cli.options import DataRoot
+from adagpr.cli import console
+from adagpr.cli.options import DataRoot, MovedFile
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from adagpr.insight import Bounds
     from adagpr.ops import Estimate
-
-__all__ = ["bounds"]
 
 _MODELS = {"run": "this run", "gcnii": "GCNII (hop 1)", "residual": "residual network (hop 0)"}
 _FORMS = {"spectrum": "sum of |lambda|^k", "trace": "root of Tr[A(mu)^2]", "degree": "d^(k/2)"}
@@ -26,9 +24,7 @@ _FORMS = {"spectrum": "sum of |lambda|^k", "trace": "root of Tr[A(mu)^2]", "degr
 def bounds(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run of AdaGPR or GCNII.")],
     delta: Annotated[float, typer.Option(help="The bound holds with probability 1 - delta.")] = 0.05,
-    graph: Annotated[
-        str | None, typer.Option(help="The run's data set or .npz file, where it is no longer where it was.")
-    ] = None,
+    dataset: MovedFile = None,
     num_probes: Annotated[int, typer.Option(help="Random starts, where the spectrum is estimated.")] = 16,
     num_steps: Annotated[int, typer.Option(help="Lanczos steps of each.")] = 64,
     max_exact: Annotated[int, typer.Option(help="Nodes up to which the spectrum is exact.")] = 5_000,
@@ -40,12 +36,11 @@ def bounds(
 
     For example: adagpr bounds runs/cora-adagpr
     """
-    from adagpr.data import load
     from adagpr.insight import bounds as evaluate
 
     found = evaluate(
         run,
-        graph=None if graph is None else load(graph, data_root=data_root)[0],
+        dataset=dataset,
         delta=delta,
         max_exact=max_exact,
         num_probes=num_probes,
@@ -54,58 +49,29 @@ def bounds(
         data_root=data_root,
     )
     if as_json:
-        typer.echo(json.dumps(found.to_plain(), indent=2, allow_nan=False))
-    else:
-        _show(found)
-
-
-def _show(found: Bounds) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    heading = f"{found.dataset}, {found.model}: bounds of the Rademacher complexity, in log10\n"
-    console.print(heading, soft_wrap=True, markup=False)
-    console.print(_layer_table(found), "")
-    console.print(_total_table(found), "")
-    for sentence in (*_sentences(found), *found.remarks):
-        console.print(sentence, soft_wrap=True, markup=False)
-    console.print("\nWhat the theory assumes and this run breaks:", soft_wrap=True, markup=False)
-    for sentence in found.assumptions:
-        console.print(f"- {sentence}", soft_wrap=True, markup=False)
-
-
-def _table(*headings: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.columns[0].justify = "left"
-    return table
+        console.show_json(found.to_plain())
+        return
+    heading = f"{found.dataset}, {found.model}: bounds of the Rademacher complexity, in log10"
+    console.show(heading, "", _layer_table(found), "", _total_table(found), "", *_sentences(found), *found.remarks)
+    console.show("", "What the theory assumes and this run breaks:", *(f"- {text}" for text in found.assumptions))
 
 
 def _layer_table(found: Bounds) -> Table:
-    table = _table("layer", "spectrum", "trace", "degree", "B", "factor", "term", "recursion")
+    rows = []
     for item in found.layers:
         logs = (item.log10_factor, item.log10_term, item.log10_recursion)
-        table.add_row(
-            str(item.layer),
-            _estimate(item.spectrum),
-            _estimate(item.trace),
-            _log10(item.log10_degree),
-            f"{item.weight_norm:.4g}",
-            *(_log10(value) for value in logs),
-        )
-    return table
+        sums = (_estimate(item.spectrum), _estimate(item.trace), _log10(item.log10_degree))
+        rows.append((str(item.layer), *sums, f"{item.weight_norm:.4g}", *map(_log10, logs)))
+    return console.table(("layer", "spectrum", "trace", "degree", "B", "factor", "term", "recursion"), rows)
 
 
 def _total_table(found: Bounds) -> Table:
-    table = _table("coefficients", "term", "Theorem 1", "recursion")
+    rows = []
     for item in found.totals:
         error = f" +- {item.log10_error:.2g}" if item.log10_error > 0 else ""
         name = _MODELS[item.model] if item.form == "spectrum" else ""
-        table.add_row(name, _FORMS[item.form], _log10(item.log10_printed) + error, _log10(item.log10_recursion))
-    return table
+        rows.append((name, _FORMS[item.form], _log10(item.log10_printed) + error, _log10(item.log10_recursion)))
+    return console.table(("coefficients", "term", "Theorem 1", "recursion"), rows)
 
 
 def _estimate(item: Estimate) -> str:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from adagpr.insight import Comparison
-
-__all__ = ["compare"]
-
-_WORDS = {"test_acc": "test", "val_acc": "validation"}
+from adagpr.cli import console
 
 
 def compare(
@@ -35,56 +29,14 @@ def compare(
 
     found = compare_runs(runs_a, runs_b, measure)
     if as_json:
-        typer.echo(json.dumps(found.to_plain(), indent=2))
-    else:
-        _show(found)
-
-
-def _show(found: Comparison) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    by_seed = found.pairs[0].seed is not None
-    table = Table(box=None, pad_edge=False)
-    for heading in ("split", *(["seed"] if by_seed else []), "A", "B", "A - B"):
-        table.add_column(heading, justify="left" if heading == "split" else "right")
-    for pair in found.pairs:
-        seed = [str(pair.seed)] if by_seed else []
-        table.add_row(Text(pair.split), *seed, f"{pair.a:.2f} %", f"{pair.b:.2f} %", f"{pair.difference:+.2f}")
-    table.add_section()
-    table.add_row("mean", *[""] * by_seed, f"{found.mean_a:.2f} %", f"{found.mean_b:.2f} %", _points(found))
-    heading = f"{found.dataset}, {_WORDS[found.measure]} accuracy: A is {found.name_a}, B is {found.name_b}\n"
-    console.print(heading, soft_wrap=True, markup=False)
-    console.print(table, "")
-    for sentence in (*_sentences(found), *found.remarks):
-        console.print(sentence, soft_wrap=True, markup=False)
-
-
-def _points(found: Comparison) -> str:
-    return f"{found.mean_difference:+.2f}"
-
-
-def _intervals(found: Comparison) -> str:
-    if found.t_interval is None or found.bootstrap_interval is None:
-        return ""
-    (low, high), (low_boot, high_boot) = found.t_interval, found.bootstrap_interval
-    return (
-        f" on average, 95 % interval {low:+.2f} to {high:+.2f} (Student's t) or "
-        f"{low_boot:+.2f} to {high_boot:+.2f} (bootstrap)"
-    )
-
-
-def _sentences(found: Comparison) -> list[str]:
-    sentences = [
-        f"A less B is {_points(found)} points{_intervals(found)}; "
-        f"A won {found.wins}, tied {found.ties}, lost {found.losses}."
+        console.show_json(found.to_plain())
+        return
+    seeds = [[] if pair.seed is None else [str(pair.seed)] for pair in found.pairs]
+    means = [(pair.split, pair.a, pair.b, pair.difference) for pair in found.pairs]
+    means.append(("mean", found.mean_a, found.mean_b, found.mean_difference))
+    rows = [
+        (name, *seed, f"{a:.2f} %", f"{b:.2f} %", f"{difference:+.2f}")
+        for (name, a, b, difference), seed in zip(means, [*seeds, [""] * len(seeds[0])], strict=True)
     ]
-    if found.node_points is not None:
-        sentences.append(
-            f"One of {found.num_nodes} {_WORDS[found.measure]} nodes is worth {found.node_points:.2f} points; "
-            f"the mean difference is {abs(found.mean_difference) / found.node_points:.1f} nodes."
-        )
-    sentences.append(f"At the 5 % level: {found.verdict} (p = {found.p_value:.4g}, {found.method}).")
-    return sentences
+    headings = ("split", *(["seed"] if seeds[0] else []), "A", "B", "A - B")
+    console.show(found.heading, "", console.table(headings, rows), "", *found.sentences)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adagpr.cli import console
 from adagpr.cli.options import DataRoot, MovedFile
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import RenderableType
     from rich.table import Table
 
-    from adagpr.insight.explain import Explanation
-    from adagpr.insight.node import NodeExplanation
-
-__all__ = ["explain"]
+    from adagpr.insight import Explanation, NodeExplanation
 
 
 def explain(
@@ -33,82 +30,50 @@ def explain(
 
     For example: adagpr explain runs/texas-adagpr-0123 --node 17
     """
-    from adagpr.insight.explain import explain as explain_run
+    from adagpr.insight import explain as explain_run
 
     found = explain_run(run, node=node, dataset=dataset, data_root=data_root)
     if out is not None:
         found.save(out)
     if as_json:
-        typer.echo(json.dumps(found.to_plain(), indent=2))
-    else:
-        _show(found)
+        console.show_json(found.to_plain())
+        return
+    console.show(f"{found.dataset}, split {found.split}: {found.model} with {len(found.layers)} layers", "")
+    console.show(*_network(found))
+    if found.node is not None:
+        console.show(*_node(found.node))
+    console.show(*found.remarks)
 
 
-def _show(found: Explanation) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    _say(console, f"{found.dataset}, split {found.split}: {found.model} with {len(found.layers)} layers\n")
-    _part(console, "How much of each hop each layer uses", _coefficients(found, console), _reach_sentences(found))
-    _part(
-        console,
+def _network(found: Explanation) -> Iterator[RenderableType]:
+    yield from _section("How much of each hop each layer uses", _coefficients(found), *_reach_sentences(found))
+    yield from _section(
         "What each layer does to the graph's spectrum, and how alike nodes are after it",
         _depth(found),
-        [
-            "A response is what is left of a signal: at 1 of one that neighbours share, at -1 of one in which they "
-            "differ. Small energy and cosine distance mean that nodes look alike; layer 0 is the input map.",
-        ],
+        "A response is what is left of a signal: at 1 of one that neighbours share, at -1 of one in which they "
+        "differ. Small energy and cosine distance mean that nodes look alike; layer 0 is the input map.",
     )
-    _part(
-        console, f"What the graph is worth on {found.num_val} validation nodes", _worth(found), _worth_sentences(found)
-    )
+    worth = f"What the graph is worth on {found.num_val} validation nodes"
+    yield from _section(worth, _worth(found), *_worth_sentences(found))
     for by, heading in (("degree", "neighbours"), ("homophily", "of its class")):
         rows = [
             (group.name, str(group.num_nodes), _percent(group.accuracy), _percent(group.accuracy_without_graph))
             for group in found.groups
             if group.by == by
         ]
-        _part(console, f"Accuracy by {by}", _table((heading, "nodes", "accuracy", "without graph"), rows), [])
-    if found.node is not None:
-        _show_node(found.node, console)
-    for remark in found.remarks:
-        _say(console, remark)
+        yield from _section(f"Accuracy by {by}", console.table((heading, "nodes", "accuracy", "without graph"), rows))
 
 
-def _say(console: Console, sentence: str) -> None:
-    console.print(sentence, soft_wrap=True, markup=False)
-
-
-def _part(console: Console, heading: str, table: Table, sentences: Iterable[str]) -> None:
-    from rich.text import Text
-
-    console.print(Text(heading, style="bold"))
-    console.print(table)
-    for sentence in sentences:
-        _say(console, sentence)
-    console.print()
-
-
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A plain table whose first column is text and whose others are numbers."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False)
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    return table
+def _section(heading: str, table: Table, *sentences: str) -> Iterator[RenderableType]:
+    yield from (console.bold(heading), table, *sentences, "")
 
 
 def _percent(value: float) -> str:
     return f"{value:.1f} %"
 
 
-def _coefficients(found: Explanation, console: Console) -> Table:
-    num_hops = len(found.layers[0].coefficients)
-    shown = _num_shown(num_hops, console)
+def _coefficients(found: Explanation) -> Table:
+    shown, caption = _hops_that_fit(len(found.layers[0].coefficients))
     rows = [
         (
             str(part.layer),
@@ -118,20 +83,14 @@ def _coefficients(found: Explanation, console: Console) -> Table:
         )
         for part in found.layers
     ]
-    table = _table(("layer", *(f"hop {hop}" for hop in range(shown)), "mean hop", "farthest"), rows)
-    return _captioned(table, shown, num_hops)
+    headings = ("layer", *(f"hop {hop}" for hop in range(shown)), "mean hop", "farthest")
+    return console.table(headings, rows, caption=caption)
 
 
-def _num_shown(num_hops: int, console: Console) -> int:
-    """How many hops a table of this width has room for."""
-    return min(num_hops, max(2, (console.width - 26) // 8))
-
-
-def _captioned(table: Table, shown: int, num_hops: int) -> Table:
-    if shown < num_hops:
-        table.caption = f"hops {shown} to {num_hops - 1} are in what --json prints"
-        table.caption_justify = "left"
-    return table
+def _hops_that_fit(num_hops: int) -> tuple[int, str | None]:
+    """How many hops a table of this width has room for, and where the others are."""
+    shown = console.columns_that_fit(num_hops, taken=26, each=8)
+    return shown, f"hops {shown} to {num_hops - 1} are in what --json prints" if shown < num_hops else None
 
 
 def _reach_sentences(found: Explanation) -> list[str]:
@@ -150,7 +109,7 @@ def _reach_sentences(found: Explanation) -> list[str]:
     return [
         first,
         f"Within the {hops} of all layers together a prediction reads {reach.mean_nodes:.1f} of {reach.num_nodes} "
-        f"nodes on average, {reach.max_nodes} at the most (over {who}).",
+        f"nodes on average, {reach.max_nodes} at most (over {who}).",
     ]
 
 
@@ -168,7 +127,7 @@ def _depth(found: Explanation) -> Table:
         cells = [f"{found.network_response[place]:.2f}" for place in places]
         rows.append(("network", *cells, "", "", ""))
     headings = ("layer", "at -1", "at 0", "at 1", "energy", "relative", "cosine distance")
-    return _table(headings, rows)
+    return console.table(headings, rows)
 
 
 def _worth(found: Explanation) -> Table:
@@ -183,7 +142,7 @@ def _worth(found: Explanation) -> Table:
         )
         for item in found.ablations
     ]
-    return _table(("", "accuracy", "worth", "right only with", "right only without"), rows)
+    return console.table(("", "accuracy", "worth", "right only with", "right only without"), rows)
 
 
 def _worth_sentences(found: Explanation) -> list[str]:
@@ -198,41 +157,40 @@ def _worth_sentences(found: Explanation) -> list[str]:
     return sentences
 
 
-def _show_node(node: NodeExplanation, console: Console) -> None:
+def _node(node: NodeExplanation) -> Iterator[RenderableType]:
     known = "its class is unknown" if node.label is None else f"its class is {node.label}"
-    _say(
-        console,
+    yield (
         f"Node {node.node} is predicted as {node.prediction} with probability {node.probability:.3f} ({known}); the "
-        f"logit {node.logit:+.4f} is the sum of each of the next two lists.\n",
+        f"logit {node.logit:+.4f} is the sum of each of the next two lists.\n"
     )
-    biases = [("bias of the output map", f"{node.bias_out:+.4f}")]
-    inner = [*biases, ("bias of the input map", f"{node.bias_in:+.4f}")]
+    biases = [
+        ("bias of the output map", f"{node.bias_out:+.4f}"),
+        ("bias of the input map", f"{node.bias_in:+.4f}"),
+    ]
     last = len(node.by_hops) - 1
     by_hops = [(_paths(hop, hop == last), f"{value:+.4f}") for hop, value in enumerate(node.by_hops)]
-    _part(console, "By hops in all", _table(("paths", "part"), [*inner, *by_hops]), [])
-    named = [(item.node, str(item.distance), f"{item.contribution:+.4f}") for item in node.sources]
+    yield from _section("By hops in all", console.table(("paths", "part"), [*biases, *by_hops]))
+    sources = [(name, "", part) for name, part in biases]
+    sources.append(("this node itself", "0", f"{node.own:+.4f}"))
+    sources += [(item.node, str(item.distance), f"{item.contribution:+.4f}") for item in node.sources]
     rest = node.num_sources - len(node.sources)
-    sources = [(name, "", part) for name, part in inner] + [("this node itself", "0", f"{node.own:+.4f}"), *named]
     if rest:
         sources.append((f"{rest} others", "", f"{node.others:+.4f}"))
-    _part(console, "By whose features", _table(("node", "hops away", "part"), sources), [])
-    num_hops = len(node.layers[0].hops)
-    shown = _num_shown(num_hops, console)
-    headings = ("layer", *(f"hop {hop}" for hop in range(shown)), "from h0")
+    yield from _section("By whose features", console.table(("node", "hops away", "part"), sources))
+    shown, caption = _hops_that_fit(len(node.layers[0].hops))
     rows = [
         (str(flow.layer), *(f"{value:+.3f}" for value in flow.hops[:shown]), f"{flow.from_h0:+.3f}")
         for flow in node.layers
     ]
-    _part(
-        console,
+    yield from _section(
         "By layer and hop",
-        _captioned(_table(headings, rows), shown, num_hops),
-        ["A row, the 'from h0' of the rows below it and the bias of the output map add up to the logit."],
+        console.table(("layer", *(f"hop {hop}" for hop in range(shown)), "from h0"), rows, caption=caption),
+        "A row, the 'from h0' of the rows below it and the bias of the output map add up to the logit.",
     )
 
 
 def _paths(hops: int, is_last: bool) -> str:
-    from adagpr.insight.node import MOST_HOPS
+    from adagpr.insight import MOST_HOPS
 
     more = " or more" if is_last and hops == MOST_HOPS else ""
     return f"{hops}{more} hop{'' if hops == 1 else 's'}"

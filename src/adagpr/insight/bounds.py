@@ -79,6 +79,7 @@ def bounds(
     run: Run | Path | str,
     *,
     graph: Graph | None = None,
+    dataset: str | None = None,
     delta: float = 0.05,
     max_exact: int = MAX_EXACT,
     num_probes: int = NUM_PROBES,
@@ -91,6 +92,7 @@ def bounds(
     Args:
         run: A run of AdaGPR or GCNII, or its folder.
         graph: The graph that it was trained on, where `adagpr.load` cannot give it again.
+        dataset: Where the run's file is now, if it has moved.
         delta: The transductive bound holds with probability ``1 - delta``; in (0, 1).
         max_exact: Nodes up to which all eigenvalues are computed; above, sums over them are estimated.
         num_probes: Random starts of an estimate.
@@ -117,7 +119,7 @@ def bounds(
         is_kin = model.capabilities.hop_weights
         what = "one with several weight maps a layer or PairNorm" if is_kin else f"'{model.name}'"
         raise InputError(f"bounds: the theory is about AdaGPR and GCNII with one weight map a layer, not {what}.")
-    graph = graph_of(run, graph, None, data_root)
+    graph = graph_of(run, graph, dataset, data_root)
     found = spectrum(
         normalise(graph.adj, "symmetric", run.record["config"]["training"]["self_loops"]),
         max_exact=max_exact,
@@ -130,9 +132,9 @@ def bounds(
     coeffs = [tuple(view.coefficients[EDGES].double().tolist()) for view in model.layer_views()]
     layers = layer_bounds(coeffs, sizes, found, max_degree)
     depth = len(coeffs)
-    rivals = {"run": coeffs, "gcnii": [(0.0, 1.0)] * depth, "residual": [(1.0,)] * depth}
+    baselines = {"run": coeffs, "gcnii": [(0.0, 1.0)] * depth, "residual": [(1.0,)] * depth}
     totals = tuple(
-        total_of(name, form, rows, sizes, found, max_degree) for name, rows in rivals.items() for form in FORMS
+        total_of(name, form, rows, sizes, found, max_degree) for name, rows in baselines.items() for form in FORMS
     )
     return Bounds(
         dataset=graph.name,

@@ -1,35 +1,37 @@
 """Two models on the same splits: how far apart they are, and whether chance alone could have done that.
 
-Runs on one split share its nodes, so that several seeds of it are not several independent pairs. Where the two sides
+Runs on one split share its nodes, so several seeds of it are not independent pairs. Where the two sides
 share several splits, a pair is a split, the mean of its seeds on either side; where they share only one, a pair is a
 seed, and the answer holds for that split alone.
 
-Splits of one graph overlap too. The test treats them as independent, as the field does, and so its p-value is rather
-too small than too large.
+Splits of one graph overlap, too. The test treats them as independent, as the field does, so its p-value is too small
+rather than too large.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adagpr.errors import InputError, unknown_name
 from adagpr.files import read_json
 from adagpr.statistics import bootstrap_interval, interval, paired_test
 from adagpr.training.config import config_digest
 
-__all__ = ["LEVEL", "MEASURES", "Comparison", "Pair", "compare", "folders_of_runs", "settings_of"]
+if TYPE_CHECKING:
+    import pandas as pd
 
 LEVEL = 0.05
 
-# The catalogue keeps four decimals of an accuracy, so that a difference in points may be off by so much.
+# Records of the catalogue keep four decimals of an accuracy, so a difference in points may be off by this much.
 _ROUNDING = 0.01
 
-# Each measure, and the key of a record that counts its nodes.
-MEASURES = {"test_acc": "num_test", "val_acc": "num_val"}
+# Each measure, the key of a record that counts its nodes, and what they are called.
+MEASURES = {"test_acc": ("num_test", "test"), "val_acc": ("num_val", "validation")}
 
 
 @dataclass(frozen=True)
@@ -97,14 +99,55 @@ class Comparison:
     verdict: str
     remarks: tuple[str, ...]
 
+    @property
+    def heading(self) -> str:
+        """What is compared."""
+        return f"{self.dataset}, {self._nodes} accuracy: A is {self.name_a}, B is {self.name_b}"
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What came out, in words."""
+        spread = ""
+        if self.t_interval is not None and self.bootstrap_interval is not None:
+            (low, high), (low_boot, high_boot) = self.t_interval, self.bootstrap_interval
+            spread = (
+                f" on average, 95 % interval {low:+.2f} to {high:+.2f} (Student's t) or "
+                f"{low_boot:+.2f} to {high_boot:+.2f} (bootstrap)"
+            )
+        found = [
+            f"A less B is {self.mean_difference:+.2f} points{spread}; "
+            f"A won {self.wins}, tied {self.ties}, lost {self.losses}."
+        ]
+        if self.node_points is not None:
+            found.append(
+                f"One of {self.num_nodes} {self._nodes} nodes is worth {self.node_points:.2f} points; "
+                f"the mean difference is {abs(self.mean_difference) / self.node_points:.1f} nodes."
+            )
+        found.append(f"At the 5 % level: {self.verdict} (p = {self.p_value:.4g}, {self.method}).")
+        return (*found, *self.remarks)
+
+    @property
+    def _nodes(self) -> str:
+        return MEASURES[self.measure][1]
+
     def to_plain(self) -> dict[str, Any]:
         """The comparison as plain data, ready for JSON."""
         return asdict(self)
 
+    def frame(self) -> pd.DataFrame:
+        """The pairs as a pandas table."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(pair) for pair in self.pairs])
+
+    def _repr_html_(self) -> str:
+        sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences)
+        return f"<h4>{escape(self.heading)}</h4>{self.frame().round(2).to_html(index=False)}{sentences}"
+
 
 @dataclass(frozen=True)
 class _Measured:
-    """One run: where it was measured, and what came out as a share. A record of the catalogue leaves some unknown."""
+    """One run: where it was measured, and its measure as a fraction. A record of the catalogue leaves some unknown."""
 
     dataset: str
     split: str
@@ -208,7 +251,7 @@ def _of_run(record: dict[str, Any], measure: str) -> _Measured:
         split=data["split"],
         seed=config["training"]["seed"],
         value=float(record["result"][measure]),
-        num_nodes=data[MEASURES[measure]],
+        num_nodes=data[MEASURES[measure][0]],
         data_sums=(config["data"]["graph_sha256"], config["data"]["split_sha256"]),
         settings=settings_of(record),
     )

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
-from adagpr.insight import Bounds, Explanation, bounds, explain, folders_of_runs, settings_of
-from adagpr.insight.source import data_of
+from adagpr.insight import Bounds, Explanation, bounds, data_of, explain, folders_of_runs, settings_of
 from adagpr.metrics import Calibration, calibration
 from adagpr.statistics import interval, share_interval
 from adagpr.training import Run, load_run
