@@ -11,7 +11,7 @@ from typing import Any
 from adagpr.data import load
 from adagpr.experiments import experiment
 from adagpr.files import write_json
-from adagpr.training.several import fit_all
+from adagpr.training import fit_all
 
 RECORD = Path(__file__).parent.parent / "results" / "activations.json"
 RUNS = Path("runs") / "activations"

@@ -18,7 +18,7 @@ from adagpr.cli.train_view import show_runs
 from adagpr.data import load
 from adagpr.files import write_atomically, write_text
 from adagpr.reporting import report
-from adagpr.training.several import fit_all, without_graph
+from adagpr.training import fit_all
 
 HERE = Path(__file__).parent.parent
 WIDTH, HEIGHT = 1000, 1130
@@ -28,11 +28,10 @@ def main() -> None:
     """Trains as the demo does and records its output."""
     graph, splits = load("digits")
     out = Path("runs/demo")
-    runs = fit_all(graph, splits, out=out)
-    baseline_runs = fit_all(graph, splits, out=out / "without-graph", **without_graph("adagpr", {}))
+    runs = fit_all(graph, splits, out=out, without_graph=True)
     os.environ["COLUMNS"] = "72"
     with redirect_stdout(io.StringIO()) as printed:
-        show_runs(graph, splits, runs, baseline_runs, out)
+        show_runs(graph, splits, runs)
     text = "\n".join(line.rstrip() for line in printed.getvalue().splitlines()) + "\n"
     write_text(HERE / "results" / "demo.txt", text)
     page = report([out], out / "one.html", graph=graph, splits=splits)

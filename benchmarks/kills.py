@@ -75,7 +75,7 @@ def one_kill(parts: Path, out: Path, moment: float, generator: np.random.Generat
         "exit_code": code,
         "complete": complete,
         "no_gap": epochs == list(range(1, NUM_EPOCHS + 1)),
-        "test_acc": read_json(out / "record.json")["result"]["test_acc"] if complete else None,
+        "test_acc": read_json(out / "record.json")["result"]["scores"]["test"]["accuracy"] if complete else None,
     }
 
 

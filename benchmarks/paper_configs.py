@@ -14,8 +14,7 @@ from typing import Any
 from paper_rows import paper_row
 
 from adagpr.files import make_folder, read_json, write_json
-from adagpr.training import Run
-from adagpr.training.several import fit_all, summarise
+from adagpr.training import Run, fit_all, summarise
 
 RECORDS = Path(__file__).parent.parent / "results" / "paper_configs"
 SEEDS = {"cora": range(3), "texas": range(1), "cornell": range(1), "chameleon": range(1), "wisconsin": range(1)}
@@ -48,7 +47,7 @@ def row_of(run: Run) -> dict[str, Any]:
         "seed": run.record["config"]["training"]["seed"],
         "test_acc": round(run.test_acc, 4),
         "val_acc": round(run.val_acc, 4),
-        "val_loss": round(result["val_loss"], 4),
+        "val_loss": round(run.score("val", "loss"), 4),
         "best_epoch": run.best_epoch,
         "num_epochs": result["num_epochs"],
         "coefficients": [[round(value, 3) for value in layer] for layer in run.record["coefficients"]],

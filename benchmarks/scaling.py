@@ -45,9 +45,17 @@ from adagpr.nn import build
 from adagpr.ops import buffer_pool, watch_kernels
 from adagpr.partitioning import IMBALANCE, PATIENCE, metis_memory, partition_graph
 from adagpr.system import describe_machine, forget_peak_memory, peak_memory_mb
-from adagpr.training import TrainingConfig
-from adagpr.training.fitting import CHECKPOINT_SECONDS, Session, inputs_of, session, threads
-from adagpr.training.loop import State, TrainingData
+from adagpr.training import (
+    CHECKPOINT_SECONDS,
+    State,
+    TrainingConfig,
+    TrainingData,
+    TrainingRun,
+    open_run,
+    resolve,
+    threads,
+    training_data,
+)
 
 ROOT = Path(__file__).parent.parent
 RECORD, PAGE = ROOT / "results" / "scaling.json", ROOT / "docs" / "scaling.md"
@@ -133,15 +141,16 @@ def timed(graph: Graph) -> dict[str, float]:
     """Seconds of an epoch, and of the kinds of operations in an epoch under the clock, which takes some time itself."""
     options = {**NETWORK, "num_threads": 1, "recompute": False, "patience": None}
     rounds: list[dict[str, float]] = []
-    with session(graph, random_split(graph.y), "adagpr", None, options) as opened:
-        if not isinstance(opened, Session):
+    split = random_split(graph.y)
+    with open_run(graph, split, resolve(graph, split, "adagpr", options), None) as opened:
+        if not isinstance(opened, TrainingRun):
             raise TypeError("A training without a folder cannot be complete.")
-        train_epoch(opened.state, opened.inputs, opened.config)
+        train_epoch(opened.state, opened.data, opened.config)
         began = time.monotonic()
         while len(rounds) < LEAST_ROUNDS or (time.monotonic() - began < SECONDS and len(rounds) < MOST_ROUNDS):
-            whole = train_epoch(opened.state, opened.inputs, opened.config)
+            whole = train_epoch(opened.state, opened.data, opened.config)
             with Clock() as clock, watch_kernels(clock.kernel):
-                clocked = train_epoch(opened.state, opened.inputs, opened.config)
+                clocked = train_epoch(opened.state, opened.data, opened.config)
             other = clocked - sum(clock.seconds.values())
             rounds.append({"epoch": whole, **clock.seconds, "other": other})
     return {key: median(item[key] for item in rounds) for key in rounds[0]}
@@ -166,7 +175,7 @@ def weighed(num_nodes: int) -> dict[str, float]:
         before = resident_mb()
         forget_peak_memory()
         with buffer_pool(), threads(1):
-            inputs = inputs_of(graph, random_split(graph.y), config, model)
+            inputs = training_data(graph, random_split(graph.y), config, model)
             train_epoch(State(model, config), inputs, config)
     return {"memory_mb": peak_memory_mb() - before}
 

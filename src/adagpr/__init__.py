@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from adagpr.interop import from_networkx, from_pyg, splits_from_pyg, to_pyg
     from adagpr.nn import GCNII, MLP, AdaGPR, AdaGPRConv
     from adagpr.ops import Operator, gpr_propagate, operator
-    from adagpr.training import Run, fit, load_run
-    from adagpr.training.predicting import predict
+    from adagpr.training import Run, fit, load_run, predict
 
 __version__ = "0.1.0"
 
@@ -32,8 +31,7 @@ _HOMES = {
     "adagpr.insight": ("bounds", "explain"),
     "adagpr.nn": ("AdaGPR", "AdaGPRConv", "GCNII", "MLP"),
     "adagpr.ops": ("Operator", "gpr_propagate", "operator"),
-    "adagpr.training": ("Run", "fit", "load_run"),
-    "adagpr.training.predicting": ("predict",),
+    "adagpr.training": ("Run", "fit", "fit_all", "load_run", "predict"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

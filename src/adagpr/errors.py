@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
-# How torch says that memory is short, on a processor and on a graphics card.
-_SAID = ("can't allocate memory", "out of memory")
+# How torch says that there is not enough memory, on a processor and on a graphics card.
+_OUT_OF_MEMORY = ("can't allocate memory", "out of memory")
 
 
 class AdaGPRError(Exception):
@@ -15,7 +15,7 @@ class AdaGPRError(Exception):
 
 
 class InputError(AdaGPRError, ValueError):
-    """What the caller gave cannot be used. The command line ends with exit code 2."""
+    """The caller's input cannot be used. The command line ends with exit code 2."""
 
 
 class BusyError(InputError):
@@ -30,6 +30,10 @@ class OutOfMemoryError(AdaGPRError, MemoryError):
     """There was not enough memory."""
 
 
+class DivergedError(AdaGPRError):
+    """The loss of a training is no longer finite."""
+
+
 @contextlib.contextmanager
 def memory_errors() -> Iterator[None]:
     """Turns what Python and torch raise when memory runs out into an `OutOfMemoryError`."""
@@ -38,7 +42,7 @@ def memory_errors() -> Iterator[None]:
     except AdaGPRError:
         raise
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not any(words in str(error) for words in _SAID):
+        if isinstance(error, RuntimeError) and not any(words in str(error) for words in _OUT_OF_MEMORY):
             raise
         raise OutOfMemoryError("There is not enough memory for this.") from error
 

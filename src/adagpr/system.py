@@ -1,4 +1,4 @@
-"""What may differ between two equal runs: time, memory, versions, processor."""
+"""The machine: cores, memory, signals, and what a record says about it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import ctypes
 import math
 import os
 import platform
+import signal
+import threading
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -76,3 +80,56 @@ def describe_machine(seconds: float) -> dict[str, Any]:
         "torch": torch.__version__,
         "adagpr": version("adagpr"),
     }
+
+
+class DeferredSignals:
+    """Signals that ask the process to end, held back until work has reached a point where it can be saved."""
+
+    def __init__(self) -> None:
+        self._arrived: int | None = None
+        self._handlers: dict[int, Any] = {}
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether a signal is held back."""
+        return self._arrived is not None
+
+    def deliver(self) -> None:
+        """Lets a signal that was held back take effect, as if it came now."""
+        if self._arrived is not None:
+            number, self._arrived = self._arrived, None
+            self.release()
+            signal.raise_signal(number)
+
+    def hold(self) -> None:
+        """Holds signals back from now on; one that is ignored stays ignored. Only a main thread can do so."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) not in (signal.SIG_IGN, None):
+                self._handlers[number] = signal.signal(number, self._receive)
+
+    def release(self) -> None:
+        """Puts back what handled the signals before."""
+        while self._handlers:
+            signal.signal(*self._handlers.popitem())
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        is_second = self.has_arrived
+        self._arrived = number
+        if is_second:
+            # Whoever asks twice does not want to wait.
+            self.deliver()
+
+
+@contextlib.contextmanager
+def deferred_signals() -> Iterator[DeferredSignals]:
+    """Holds back Ctrl-C, SIGTERM and SIGHUP until ``deliver`` is called or the context ends."""
+    deferred = DeferredSignals()
+    deferred.hold()
+    try:
+        yield deferred
+    finally:
+        deferred.release()
+    deferred.deliver()

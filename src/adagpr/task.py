@@ -67,6 +67,13 @@ def balanced_weights(counts: Tensor) -> Tensor:
     return torch.where(present, counts.sum() / (counts.clamp(min=1).float() * present.sum()), 0.0)
 
 
+def flat_scores(result: dict[str, Any]) -> dict[str, float]:
+    """The scores of a record's result by names such as ``test_acc``, ``val_loss`` and ``test_macro_f1``."""
+    suffixes = {name: suffix for suffix, name in _SUFFIXES.items()}
+    scores = scores_of_result(result).items()
+    return {f"{split}_{suffixes[name]}": value for split, each in scores for name, value in each.items()}
+
+
 def scores_of_result(result: dict[str, Any]) -> dict[str, dict[str, float]]:
     """The scores of a record's result by split and name, also of records written before ``scores`` was a key."""
     if "scores" in result:

@@ -17,8 +17,7 @@ from adagpr.data.splits import random_split
 from adagpr.errors import InputError
 from adagpr.nn import build
 from adagpr.ops import features
-from adagpr.training.config import TrainingConfig
-from adagpr.training.loop import State, TrainingData, train_step
+from adagpr.training import State, TrainingConfig, TrainingData
 
 LAYERS, COEFFS = 3, 4
 SVG = "{http://www.w3.org/2000/svg}"
@@ -95,7 +94,7 @@ def test_plain_data_goes_through_json(profile: Profile) -> None:
 def test_the_state_is_left_one_epoch_further() -> None:
     (state, inputs), (other, _) = prepare(is_sparse=False), prepare(is_sparse=False)
     profile_epoch(state, inputs, rounds=2)
-    train_step(other, inputs)
+    inputs.step(other)
     expected = other.model.state_dict()
     assert all(torch.equal(value, expected[name]) for name, value in state.model.state_dict().items())
     assert state.model.generator.random() == other.model.generator.random()

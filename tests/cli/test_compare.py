@@ -28,8 +28,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_json_holds_the_differences_of_the_records(runs: Path) -> None:
     found = json.loads(adagpr("compare", str(runs / "gcn"), str(runs / "mlp"), "--json"))
-    records = [[read_json(runs / name / str(i) / "record.json") for i in range(3)] for name in ("gcn", "mlp")]
-    expected = [100 * (a["result"]["test_acc"] - b["result"]["test_acc"]) for a, b in zip(*records, strict=True)]
+    records = [
+        [read_json(runs / name / str(i) / "record.json")["result"]["scores"] for i in range(3)]
+        for name in ("gcn", "mlp")
+    ]
+    expected = [100 * (a["test"]["accuracy"] - b["test"]["accuracy"]) for a, b in zip(*records, strict=True)]
     assert [pair["difference"] for pair in found["pairs"]] == pytest.approx(expected, abs=1e-9)
     assert any(expected)
     assert [pair["split"] for pair in found["pairs"]] == ["random/0", "random/1", "random/2"]

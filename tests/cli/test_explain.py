@@ -35,7 +35,7 @@ def test_json_holds_the_coefficients_and_a_nodes_parts(runs: Path, tmp_path: Pat
     found = json.loads(adagpr(*words))
     record = json.loads((runs / "adagpr" / "record.json").read_text())
     assert [part["coefficients"] for part in found["layers"]] == record["coefficients"]
-    assert found["val_acc"] == pytest.approx(100 * record["result"]["val_acc"])
+    assert found["val_acc"] == pytest.approx(100 * record["result"]["scores"]["val"]["accuracy"])
     node = found["node"]
     assert node["bias_out"] + node["bias_in"] + sum(node["by_hops"]) == pytest.approx(node["logit"], abs=1e-6)
     assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == [

@@ -136,14 +136,14 @@ def _short(out: Path, max_epochs: int = 4) -> list[str]:
     """The real command with trainings of a few epochs, which writes down those that it brought to their end."""
     script = (
         "import sys; from adagpr.experiments import catalogue; from adagpr.cli.main import main\n"
-        "from adagpr.training.fitting import Session\n"
+        "from adagpr.training import TrainingRun\n"
         f"for row in catalogue().values(): row.options['max_epochs'] = {max_epochs}\n"
-        "finish = Session.finish\n"
+        "finish = TrainingRun.finish\n"
         "def noted(session):\n"
         "    run = finish(session)\n"
         f"    print(run.folder.name, file=open({str(out / 'trained')!r}, 'a'))\n"
         "    return run\n"
-        "Session.finish = noted\n"
+        "TrainingRun.finish = noted\n"
         "sys.argv = ['adagpr', *sys.argv[1:]]; main()"
     )
     return [sys.executable, "-c", script, *WORDS, "--out", str(out)]

@@ -59,7 +59,7 @@ def test_json_is_the_record_and_nothing_else(tmp_path: Path) -> None:
     printed = json.loads(done.stdout)
     record = read_json(tmp_path / "run" / "record.json")
     assert printed["runs"] == [{"folder": "run", **record}]
-    assert printed["test_acc"] == record["result"]["test_acc"]
+    assert printed["test_acc"] == record["result"]["scores"]["test"]["accuracy"]
     assert record["config"]["training"]["seed"] == 3
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +19,7 @@ from adagpr.experiments.runner import state_of
 from adagpr.experiments.tables import accuracy_rows, accuracy_table, property_rows, to_csv, verdict
 from adagpr.experiments.targets import pattern
 from adagpr.files import read_json, write_json
-from adagpr.training import TrainingConfig
-from adagpr.training.loop import State, TrainingData, train
+from adagpr.training import State, TrainingConfig, TrainingData, train
 
 
 def cell(name: str = "tiny", seeds: tuple[int, ...] = (0,), layers: int = 2, **options: Any) -> Cell:
@@ -195,7 +195,7 @@ def test_a_task_that_does_not_fit_in_memory_does_not_stop_the_others(
             torch.empty(2**50)
         train(state, inputs, config, *others)
 
-    monkeypatch.setattr("adagpr.training.several.train", hungry)
+    monkeypatch.setattr(sys.modules["adagpr.training.fit"], "train", hungry)
     large = cell("large", lr=0.5)
     assert [item["num_runs"] for item in run_cells([large, cell()], folders, num_workers)] == [1]
     assert read_json(folders.failure(large))["failed"] == ["There is not enough memory for this."]

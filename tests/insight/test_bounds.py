@@ -134,9 +134,8 @@ def test_the_transductive_bound_is_that_worked_out_by_hand(run: Run) -> None:
     assert gap.delta_term_sampling == pytest.approx(math.sqrt(2 / (3.5 * 0.75) * math.log(10)))
     total = 10 ** found.total().log10_printed + gap.c0_term + gap.delta_term
     assert gap.log10_total == pytest.approx(math.log10(total))
-    result = run.record["result"]
-    assert gap.loss_gap == result["test_loss"] - result["train_loss"]
-    assert gap.error_gap == (1 - result["test_acc"]) - (1 - result["train_acc"])
+    assert gap.loss_gap == run.score("test", "loss") - run.score("train", "loss")
+    assert gap.error_gap == (1 - run.test_acc) - (1 - run.score("train"))
 
 
 SIZES = Sizes((0.1,) * 64, tuple(1 + i / 10 for i in range(64)), 30.0, 52.0, 7.0, 2708, 140, 1000)

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from adagpr.nn import AdaGPR
 from adagpr.partitioning import group_from_environment, open_parts
-from adagpr.training.config import TrainingConfig
+from adagpr.training import TrainingConfig
 from adagpr.training.shares import read_shard
 
 DEPTH, COEFFS, WIDTH = 16, 8, 8

@@ -17,11 +17,9 @@ from adagpr.graph import Graph, Split
 from adagpr.nn import AdaGPR
 from adagpr.ops import WeightMaps, buffers, features, operator
 from adagpr.partitioning import Parts, induced, join, partition_graph, stored_operator
-from adagpr.training import fit
+from adagpr.training import TrainingConfig, fit, load_run
 from adagpr.training.batches import Batches
-from adagpr.training.config import TrainingConfig
 from adagpr.training.partitioned import fit_partition
-from adagpr.training.run import load_run
 from tests.partitioning.test_exchange import directed_graph
 
 SMALL: dict[str, Any] = {"num_layers": 3, "hidden_channels": 8, "num_coeffs": 3, "max_epochs": 12}

@@ -32,10 +32,8 @@ from adagpr.partitioning import (
     parts_of_rank,
     stored_operator,
 )
+from adagpr.training import State, TrainingConfig, TrainingData, training_data
 from adagpr.training.batches import Batches
-from adagpr.training.config import TrainingConfig
-from adagpr.training.fitting import inputs_of
-from adagpr.training.loop import State, TrainingData
 
 CHANNELS, LAYERS, COEFFS = 8, 3, 4
 CONFIG = TrainingConfig()
@@ -213,7 +211,7 @@ def test_a_large_graph_takes_the_bytes_of_its_reordered_nodes(monkeypatch: pytes
     graph = plain_graph()
     assert cost.memory(shape_of(graph))["order"] == 0
     monkeypatch.setattr(import_module("adagpr.ops.operator"), "_LARGE", 1)
-    inputs = inputs_of(graph, random_split(graph.y), CONFIG, model_of(graph, shape_of(graph)))
+    inputs = training_data(graph, random_split(graph.y), CONFIG, model_of(graph, shape_of(graph)))
     assert isinstance(inputs.x, Tensor)
     assert inputs.order is not None
     assert cost.memory(shape_of(graph))["order"] == bytes_of(inputs.x, inputs.y, inputs.order)

@@ -18,7 +18,7 @@ from adagpr.files import folder_lock
 from adagpr.graph import Graph, Split, from_scipy
 from adagpr.partitioning import Method, Part, Parts, Rows, open_parts, partition_graph
 from adagpr.partitioning.parts import PartInfo, write_part
-from adagpr.training.config import describe_data
+from adagpr.training import describe_data
 
 MakeGraph = Callable[..., Graph]
 

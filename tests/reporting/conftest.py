@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import adagpr
 from adagpr.data.splits import random_split
 from adagpr.graph import Graph, Split, from_scipy
-from adagpr.training.several import fit_all
+from adagpr.training import fit_all
 
 HOSTILE = '<script>alert("class")</script>'
 

@@ -17,7 +17,7 @@ from adagpr.errors import InputError
 from adagpr.files import read_json
 from adagpr.graph import Graph, Split
 from adagpr.reporting import report
-from adagpr.training.run import coefficient_column
+from adagpr.training import coefficient_column
 
 
 class Reader(HTMLParser):
@@ -65,7 +65,7 @@ def test_the_numbers_are_those_of_the_record(hostile_run: Path, hostile: tuple[G
     assert sum(sum(row[1:]) for row in page.figures["confusion"]["rows"]) == record["data"]["num_test"]
     losses = page.figures["loss"]["rows"]
     best = next(row for row in losses if row[0] == record["result"]["best_epoch"])
-    assert best[2] == pytest.approx(record["result"]["val_loss"], abs=1e-5)
+    assert best[2] == pytest.approx(record["result"]["scores"]["val"]["loss"], abs=1e-5)
 
 
 def test_every_part_is_there_and_loads_nothing(hostile_run: Path, hostile: tuple[Graph, Split], tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_two_models_stand_side_by_side_with_paired_differences(two_models: tuple
     for split, a, b, difference in paired["rows"]:
         folder = split.replace("/", "-") + "-seed-0"
         records = [read_json(model / folder / "record.json") for model in two_models]
-        assert [a, b] == pytest.approx([100 * record["result"]["test_acc"] for record in records])
+        assert [a, b] == pytest.approx([100 * record["result"]["scores"]["test"]["accuracy"] for record in records])
         assert difference == pytest.approx(a - b, abs=1e-8)
     assert "3 pairs" in " ".join(page.texts)
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from adagpr.ops import supports_kernels
-from adagpr.training import adam
-from adagpr.training.adam import Adam, step_together
+from adagpr.training import optimizer as module
+from adagpr.training.optimizer import Adam, step_together
 
 SHAPES = [(5, 3), (7,), (130, 64), ()]
 
@@ -37,7 +37,7 @@ def test_steps_are_those_of_torch(
     optimizer = Adam({0.1: ours[:2], 0.0: ours[2:]}, lr=0.01)
     groups = [{"params": theirs[:2], "weight_decay": 0.1}, {"params": theirs[2:], "weight_decay": 0.0}]
     oracle = torch.optim.Adam(groups, lr=0.01)
-    monkeypatch.setattr(adam, "supports_kernels", supports_kernels if by_kernels else lambda tensor: False)
+    monkeypatch.setattr(module, "supports_kernels", supports_kernels if by_kernels else lambda tensor: False)
     for seed in range(30):
         for found in (ours, theirs):
             set_gradients(found, seed)

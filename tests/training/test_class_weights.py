@@ -11,9 +11,7 @@ from adagpr import fit
 from adagpr.data.splits import random_split
 from adagpr.graph import Graph, from_scipy
 from adagpr.metrics import macro_f1
-from adagpr.training.config import config_digest, resolve
-from adagpr.training.fitting import inputs_of
-from adagpr.training.loop import train_loss
+from adagpr.training import config_digest, resolve, training_data
 
 
 @pytest.fixture(scope="module")
@@ -27,12 +25,12 @@ def rare() -> Graph:
 
 def test_every_class_weighs_the_same_in_the_training_loss(rare: Graph) -> None:
     split = random_split(rare.y)
-    config, _ = resolve(rare, split, "mlp", {"class_weights": "balanced"})
-    inputs = inputs_of(rare, split, config, fit(rare, split, "mlp", max_epochs=1).model)
+    config = resolve(rare, split, "mlp", {"class_weights": "balanced"}).config
+    inputs = training_data(rare, split, config, fit(rare, split, "mlp", max_epochs=1).model)
     logits = torch.randn(rare.num_nodes, 2, generator=torch.Generator().manual_seed(0))
     each = -logits.log_softmax(-1)[split.train, rare.y[split.train]]
     means = [each[rare.y[split.train] == label].mean() for label in (0, 1)]
-    assert train_loss(logits[split.train], inputs).item() == pytest.approx(float(torch.stack(means).mean()), rel=1e-5)
+    assert inputs.loss(logits[split.train]).item() == pytest.approx(float(torch.stack(means).mean()), rel=1e-5)
 
 
 def test_balance_finds_more_of_the_rare_class(rare: Graph) -> None:
@@ -43,9 +41,9 @@ def test_balance_finds_more_of_the_rare_class(rare: Graph) -> None:
 
 
 def test_equal_weights_are_the_run_without_the_key(rare: Graph) -> None:
-    plain = resolve(rare, random_split(rare.y), "mlp", {})[1]
+    plain = resolve(rare, random_split(rare.y), "mlp", {}).plain
     old = {**plain, "training": {key: value for key, value in plain["training"].items() if key != "class_weights"}}
-    other = resolve(rare, random_split(rare.y), "mlp", {"class_weights": "balanced"})[1]
+    other = resolve(rare, random_split(rare.y), "mlp", {"class_weights": "balanced"}).plain
     assert config_digest(plain) == config_digest(old) != config_digest(other)
 
 

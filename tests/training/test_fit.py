@@ -21,9 +21,7 @@ from adagpr.files import read_json, read_toml
 from adagpr.graph import Graph, Split, from_scipy
 from adagpr.nn import MODELS, build
 from adagpr.ops import PROJECTIONS, features, operator
-from adagpr.training import Epoch, TrainingConfig, fit, load_run
-from adagpr.training.loop import State
-from adagpr.training.several import fit_all, summarise, without_graph
+from adagpr.training import Epoch, State, TrainingConfig, fit, fit_all, hop_0_options, load_run, summarise
 
 
 def equal_but_for_the_machine(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -35,7 +33,7 @@ def test_a_run_learns_what_the_features_and_the_graph_say() -> None:
     order = torch.from_numpy(np.random.default_rng(1).permutation(400))
     run = fit(graph, Split(order[:60], order[60:160], order[160:]), num_layers=2, hidden_channels=16, max_epochs=150)
     assert run.test_acc > 0.8
-    assert run.record["result"]["train_acc"] > 0.9
+    assert run.score("train") > 0.9
 
 
 def test_equal_seeds_give_equal_records_and_other_seeds_do_not(
@@ -85,7 +83,7 @@ def test_history_has_every_coefficient_of_every_layer(graph: Graph, split: Split
     ours = [[history[f"coeff_{layer}_{hop}"][best] for hop in range(3)] for layer in (1, 2)]
     assert ours == run.record["coefficients"]
     assert history["val_acc"][best] == run.val_acc
-    assert history["val_loss"][best] == pytest.approx(run.record["result"]["val_loss"], rel=1e-6)
+    assert history["val_loss"][best] == pytest.approx(run.score("val", "loss"), rel=1e-6)
 
 
 def test_predictions_name_node_part_label_and_probabilities(
@@ -165,11 +163,11 @@ def test_several_runs_are_kept_side_by_side_and_summed_up(
 
 def test_the_twin_without_the_graph_ignores_every_edge(graph: Graph, split: Split, options: dict[str, Any]) -> None:
     lonely = Graph(graph.x, graph.adj * 0, graph.y, graph.class_names)
-    twin = without_graph("adagpr", {**options, "weight_decay": {"coeffs": 0.1, "convs": 0.1}})
+    twin = hop_0_options("adagpr", {**options, "weight_decay": {"coeffs": 0.1, "convs": 0.1}})
     one, other = (fit(item, split, **twin).predictions.drop(["doubt"]) for item in (graph, lonely))
     assert one.equals(other)
     with pytest.raises(InputError, match="'mlp' has no coefficients"):
-        without_graph("mlp", {})
+        hop_0_options("mlp", {})
 
 
 def test_a_finished_run_is_read_and_not_repeated(
@@ -282,7 +280,7 @@ def test_a_run_is_not_called_damaged_where_memory_is_short(
     graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fit(graph, split, out=tmp_path, **options)
-    monkeypatch.setattr("adagpr.training.run.load_tensors", lambda path: torch.empty(2**50))
+    monkeypatch.setattr("adagpr.training.folder.load_tensors", lambda path: torch.empty(2**50))
     with pytest.raises(OutOfMemoryError, match="There is not enough memory"):
         load_run(tmp_path)
 
@@ -320,4 +318,4 @@ def test_a_large_graph_trains_in_another_order_and_is_given_back_in_its_own(
     moved = fit(graph, split, **options)
     for name in ("node_id", "part", "label", "prediction", "doubt"):
         assert moved.predictions[name].to_pylist() == plain.predictions[name].to_pylist()
-    assert moved.record["result"]["val_loss"] == pytest.approx(plain.record["result"]["val_loss"], rel=1e-4)
+    assert moved.score("val", "loss") == pytest.approx(plain.score("val", "loss"), rel=1e-4)

@@ -11,8 +11,7 @@ import pytest
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
 from adagpr.system import available_memory
-from adagpr.training import fit
-from adagpr.training.config import config_digest, resolve
+from adagpr.training import config_digest, fit, resolve
 
 
 def test_recomputing_gives_the_same_run(graph: Graph, split: Split, options: dict[str, Any]) -> None:
@@ -25,7 +24,7 @@ def test_layers_are_recomputed_where_memory_is_short(
     graph: Graph, split: Split, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not fit(graph, split, **options).record["machine"]["recompute"]
-    monkeypatch.setattr("adagpr.training.fitting.available_memory", lambda: 1e4)
+    monkeypatch.setattr(sys.modules["adagpr.training.fit"], "available_memory", lambda: 1e4)
     assert fit(graph, split, **options).record["machine"]["recompute"]
 
 
@@ -55,11 +54,11 @@ def test_bfloat16_changes_the_run_and_its_name(graph: Graph, split: Split, optio
 
 
 def test_records_keep_the_names_from_before_these_options(graph: Graph, split: Split, options: dict[str, Any]) -> None:
-    plain = resolve(graph, split, "adagpr", options)[1]
+    plain = resolve(graph, split, "adagpr", options).plain
     young = ("recompute", "activations")
     before = {**plain, "training": {key: value for key, value in plain["training"].items() if key not in young}}
     assert config_digest(plain) == config_digest(before)
-    other = resolve(graph, split, "adagpr", {**options, "activations": "bfloat16"})[1]
+    other = resolve(graph, split, "adagpr", {**options, "activations": "bfloat16"}).plain
     assert config_digest(other) != config_digest(before)
 
 

@@ -17,9 +17,8 @@ import torch
 from adagpr.data import from_tables, load, read_tables
 from adagpr.errors import InputError
 from adagpr.graph import Graph
-from adagpr.training import Run, fit
-from adagpr.training.predicting import predict, predict_graph
-from adagpr.training.run import class_table, load_run
+from adagpr.training import Run, fit, load_run, predict
+from adagpr.training.run import class_table
 
 SMALL: dict[str, Any] = {"num_layers": 2, "num_coeffs": 3, "hidden_channels": 8}
 COLUMNS: dict[str, Any] = {"id": "person", "weight": "strength", "directed": True}
@@ -159,7 +158,7 @@ def test_the_classes_are_mostly_right_and_probabilities_sum_to_one(run: Run) -> 
 def test_probabilities_are_the_softmax_of_logits_over_the_temperature(run: Run) -> None:
     graph = from_tables(nodes_table(), edges_table(), "kind", **COLUMNS)
     one, four = ({**run.record, "calibration": {"temperature": number}} for number in (1.0, 4.0))
-    plain, softened = (shares(predict_graph(replace(run, record=record), graph)) for record in (one, four))
+    plain, softened = (shares(replace(run, record=record).predict(graph)) for record in (one, four))
     powers = plain.astype(np.float64) ** 0.25
     assert softened == pytest.approx(powers / powers.sum(1, keepdims=True), abs=1e-5)
 
@@ -228,12 +227,12 @@ def test_a_run_on_something_else_than_tables_is_refused(graph: Graph, split: Any
     run = fit(graph, split, **options)
     with pytest.raises(InputError, match="this run was not trained on tables"):
         predict(run, NEW, NEW_EDGES)
-    assert predict_graph(run, graph).equals(run.predictions.drop(["part", "label"]))
+    assert run.predict(graph).equals(run.predictions.drop(["part", "label"]))
 
 
 def test_a_graph_of_other_features_is_refused(run: Run, make_graph: Callable[..., Graph]) -> None:
     with pytest.raises(InputError, match=r"predict: the model was trained on 10 features, got 12"):
-        predict_graph(run, make_graph())
+        run.predict(make_graph())
 
 
 def test_a_node_without_any_edge_needs_none(run: Run, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from adagpr.training import fit
 
 COMMAND = [
     *(sys.executable, "-c"),
-    "from adagpr.training import several\nseveral.CHECKPOINT_SECONDS = 0.0\nfrom adagpr.cli.main import main; main()",
+    "import adagpr.training.many as many; many.CHECKPOINT_SECONDS = 0.0\nfrom adagpr.cli.main import main; main()",
     *("train", "csbm", "--set", "data.num_nodes=200", "--set", "num_layers=3", "--set", "max_epochs=400"),
     *("--set", "patience=none", "--set", "hidden_channels=8", "--json"),
 ]

@@ -48,6 +48,6 @@ def test_the_rule_continues_from_its_saved_state() -> None:
     for number in range(1, 6):
         epoch = Epoch(1.0, 1.0, math.sin(number), 0.5, 0.0)
         whole.update(number, epoch, config)
-        first = Stopping(**first.state())
+        first = Stopping(**first.__dict__)
         first.update(number, epoch, config)
     assert first == whole

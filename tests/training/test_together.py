@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,7 @@ from adagpr.data.splits import random_split
 from adagpr.errors import AdaGPRError, InputError
 from adagpr.graph import Graph, Split
 from adagpr.ops import features, operator
-from adagpr.training import fit, several
-from adagpr.training import loop as training_loop
-from adagpr.training.several import fit_all
-from adagpr.training.workers import spread
+from adagpr.training import TrainingData, fit, fit_all, spread
 from tests.training.test_resume import COMMAND, contents
 
 OPTIONS: dict[str, Any] = {"num_layers": 2, "hidden_channels": 8, "patience": 5, "max_epochs": 40, "lr": 0.05}
@@ -59,14 +57,12 @@ def test_every_run_ends_with_the_bits_of_a_run_alone(
 def test_in_double_precision_results_agree_to_nine_digits(
     graph: Graph, splits: list[Split], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from adagpr.training import fitting
-
-    def double_inputs(graph: Graph, split: Split, config: Any, model: Any) -> training_loop.TrainingData:
+    def double_data(graph: Graph, split: Split, config: Any, model: Any) -> TrainingData:
         model.to(torch.float64)
         op = operator(graph, config.direction, config.self_loops, dtype=torch.float64)
-        return training_loop.TrainingData(features(graph.x, torch.float64), op, graph.y, split.train, split.val)
+        return TrainingData(features(graph.x, torch.float64), op, graph.y, split.train, split.val)
 
-    monkeypatch.setattr(fitting, "inputs_of", double_inputs)
+    monkeypatch.setattr(sys.modules["adagpr.training.fit"], "training_data", double_data)
     runs = fit_all(graph, splits, **OPTIONS)
     for run, split in zip(runs, splits, strict=True):
         alone = fit(graph, split, **OPTIONS)
@@ -106,7 +102,7 @@ def test_runs_stopped_together_go_on_alone_or_together(
         return after
 
     whole = fit_all(graph, splits, out=tmp_path / "whole", **OPTIONS)
-    monkeypatch.setattr(several, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(sys.modules["adagpr.training.many"], "CHECKPOINT_SECONDS", 0.0)
     for name in ("alone", "together"):
         with pytest.raises(Stopped):
             fit_all(graph, splits, out=tmp_path / name, on_epoch=on_epoch, num_workers=1, **OPTIONS)
@@ -163,7 +159,7 @@ def test_a_process_that_is_killed_is_said_in_a_sentence() -> None:
     def die(items: Any, report: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with pytest.raises(AdaGPRError, match="ended from outside"):
+    with pytest.raises(AdaGPRError, match="was killed"):
         spread([1, 2], die, print, 2)
 
 

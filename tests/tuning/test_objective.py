@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
@@ -48,7 +49,7 @@ def test_a_trial_s_value_is_the_validation_loss_that_fit_reaches(
     study = make_study(small, quick_space)
     trial = run_one(study)
     run = fit(study.graph, study.splits[0], **study.options(PARAMS))
-    assert trial.value == run.record["result"]["val_loss"]
+    assert trial.value == run.score("val", "loss")
     assert trial.user_attrs["result"]["epochs"] == 16
 
 
@@ -96,8 +97,8 @@ def test_the_penalty_does_not_enter_the_value(small: tuple[Graph, list[Split]], 
     study = make_study(small, space)
     run = fit(study.graph, study.splits[0], **study.options(PARAMS | {"weight_decay": 0.1}))
     result = run.record["result"]
-    assert result["val_objective"] > result["val_loss"]
-    assert run_one(study).value == result["val_loss"]
+    assert result["val_objective"] > run.score("val", "loss")
+    assert run_one(study).value == run.score("val", "loss")
 
 
 def test_class_weights_enter_every_loss_that_is_reported(small: tuple[Graph, list[Split]], quick_space: Space) -> None:
@@ -108,7 +109,7 @@ def test_class_weights_enter_every_loss_that_is_reported(small: tuple[Graph, lis
     study = make_study((replace(graph, y=labels), [split]), space)
     trial = run_one(study)
     run = fit(study.graph, study.splits[0], **study.options(PARAMS))
-    assert trial.value == run.val_loss != run.record["result"]["val_loss"]
+    assert trial.value == run.best_val_loss != run.score("val", "loss")
     assert run.record["result"]["num_epochs"] < 80
     assert trial.intermediate_values[80] == trial.value
 
@@ -151,7 +152,7 @@ def test_a_diverging_trial_is_pruned_and_says_why(small: tuple[Graph, list[Split
 def test_a_trial_that_does_not_fit_in_memory_is_pruned_and_says_why(
     small: tuple[Graph, list[Split]], quick_space: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adagpr.training.fitting.train", lambda *arguments: torch.empty(2**50))
+    monkeypatch.setattr(sys.modules["adagpr.training.fit"], "train", lambda *arguments: torch.empty(2**50))
     trial = run_one(make_study(small, quick_space))
     assert trial.state == optuna.trial.TrialState.PRUNED
     assert trial.user_attrs["result"]["pruned_because"] == "There is not enough memory for this."

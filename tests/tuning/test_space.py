@@ -32,7 +32,7 @@ def test_every_choice_of_a_space_can_be_trained(name: str, make_graph: Callable[
     space = read_space(name)
     space = space.for_model("adagpr" if space.model == "any" else space.model)
     for params in space.probes():
-        _, plain = resolve(graph, random_split(graph.y), space.model, space.options(params))
+        plain = resolve(graph, random_split(graph.y), space.model, space.options(params)).plain
         assert flat({**plain["model"], **plain["training"]}).items() >= params.items()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -19,8 +19,7 @@ from adagpr.data import csbm, load, random_split
 from adagpr.errors import InputError, unknown_name
 from adagpr.graph import Graph, Split
 from adagpr.nn import AdaGPR
-from adagpr.training import TrainingConfig, resolve
-from adagpr.training.fitting import set_memory
+from adagpr.training import TrainingConfig, resolve, set_memory
 
 __all__ = ["OURS", "SETS", "Case", "build_model", "cases", "load_graph"]
 
@@ -106,9 +105,8 @@ def build_model(case: Case, graph: Graph, split: Split) -> tuple[AdaGPR, Trainin
     options |= {"hidden_channels": case.hidden_channels, "recompute": case.recompute, "activations": case.activations}
     if case.fixed_coeffs is not None:
         options |= {"projection": "fixed", "fixed_coeffs": list(case.fixed_coeffs)}
-    config, plain = resolve(graph, split, "adagpr", options)
-    arguments = {key: value for key, value in plain["model"].items() if key != "name"}
-    model = AdaGPR(graph.num_features, out_channels=graph.num_classes, **arguments)
+    setup = resolve(graph, split, "adagpr", options)
+    config, model = setup.config, cast("AdaGPR", setup.model)
     model.seed(config.seed)
     set_memory(model, config, graph.num_nodes)
     with torch.no_grad():

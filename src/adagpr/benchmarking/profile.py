@@ -30,7 +30,7 @@ from adagpr.benchmarking.flame import Stack, fold
 from adagpr.benchmarking.products import PRODUCT, Product, Recorder, seconds_of
 from adagpr.errors import AdaGPRError, InputError
 from adagpr.ops import watch_kernels
-from adagpr.training.loop import State, TrainingData, evaluate, train_step
+from adagpr.training import State, TrainingData, evaluate
 
 __all__ = ["PARTS", "Profile", "category", "profile_epoch", "table"]
 
@@ -140,7 +140,7 @@ def profile_epoch(state: State, inputs: TrainingData, rounds: int = 20) -> Profi
     if rounds < 1:
         raise InputError(f"profile_epoch: rounds must be at least 1, got {rounds}.")
     steps: _Steps = {
-        "training": lambda: train_step(state, inputs),
+        "training": lambda: inputs.step(state),
         "evaluation": lambda: evaluate(state.model, inputs),
     }
     for step in steps.values():

@@ -1,7 +1,7 @@
 """Runs the cases of the benchmark and keeps a record of each.
 
 An epoch is one training step and one evaluation with its losses and accuracies. ``ours`` goes through the steps of
-`adagpr.training.loop` with the threads that `adagpr.fit` chooses. The rivals take the same steps with torch's Adam as
+`adagpr.training.fit` with the threads that `adagpr.fit` chooses. The rivals take the same steps with torch's Adam as
 it comes, on one thread or on all that the case allows, whichever a trial finds faster. All start from equal parameters,
 and the largest difference of their logits from ours is recorded beside the times.
 """

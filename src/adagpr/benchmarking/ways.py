@@ -30,9 +30,7 @@ from adagpr.metrics import accuracy
 from adagpr.nn import AdaGPR
 from adagpr.ops import buffer_pool
 from adagpr.system import keep_freed_memory
-from adagpr.training import Epoch, TrainingConfig
-from adagpr.training.fitting import inputs_of
-from adagpr.training.loop import State, evaluate, train_step
+from adagpr.training import Epoch, State, TrainingConfig, evaluate, training_data
 
 __all__ = ["Implementation", "WayProcess", "make_way", "memory_step", "serve", "way_process"]
 
@@ -62,8 +60,8 @@ class Implementation:
 def make_way(name: str, model: AdaGPR, config: TrainingConfig, graph: Graph, split: Split) -> Implementation:
     """The named way of computing ``model``: ``ours`` or a rival with a copy of its parameters."""
     if name == OURS:
-        inputs, state = inputs_of(graph, split, config, model), State(model, config)
-        return Implementation(lambda: train_step(state, inputs), lambda: evaluate(model, inputs), split, graph.y)
+        inputs, state = training_data(graph, split, config, model), State(model, config)
+        return Implementation(lambda: inputs.step(state), lambda: evaluate(model, inputs), split, graph.y)
     rival = rival_class(name).from_model(model)
     x = graph.x if isinstance(graph.x, Tensor) else torch.from_numpy(graph.x.toarray())
     structure, y = rival.prepare(graph), graph.y

@@ -75,15 +75,14 @@ def _profile(case: Case, out: Path) -> Profile:
     from adagpr.files import make_folder, write_json, write_text
     from adagpr.ops import buffer_pool
     from adagpr.system import keep_freed_memory
-    from adagpr.training.fitting import inputs_of
-    from adagpr.training.loop import State
+    from adagpr.training import State, training_data
 
     keep_freed_memory()
     graph, split = load_graph(case)
     model, config = build_model(case, graph, split)
     torch.set_num_threads(min(config.num_threads or 1, case.threads))
     with buffer_pool():
-        found = profile_epoch(State(model, config), inputs_of(graph, split, config, model))
+        found = profile_epoch(State(model, config), training_data(graph, split, config, model))
     make_folder(out)
     write_json(out / f"profile-{case.name}.json", found.to_plain())
     write_text(out / f"profile-{case.name}.svg", flame_svg(found.stacks, category))

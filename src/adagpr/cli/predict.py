@@ -35,7 +35,7 @@ def predict(
     import pyarrow.parquet as pq
 
     from adagpr.files import make_folder, write_atomically
-    from adagpr.training.predicting import predict as predict_tables
+    from adagpr.training import predict as predict_tables
 
     if out.suffix.lower() != ".parquet":
         raise InputError(f"The predictions are written as Parquet; {out} must end in .parquet.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,10 +14,6 @@ from adagpr.cli.request import Request, read_request
 from adagpr.cli.train_partition import Precision, train_partition
 from adagpr.cli.training_bar import training_bar
 from adagpr.errors import InputError
-
-if TYPE_CHECKING:
-    from adagpr.graph import Graph, Split
-    from adagpr.training import Run
 
 
 @takes_tables
@@ -75,13 +71,13 @@ def train(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Train a model; repeat the same command to go on after an interruption.
+    """Train a model; repeat the same command to resume after an interruption.
 
     For example: adagpr train cora --set num_layers=16 --seed 0 --seed 1
     """
     from adagpr.data import load
-    from adagpr.training import several
-    from adagpr.training.config import config_digest, resolve
+    from adagpr.reporting import report
+    from adagpr.training import TrainingConfig, describe_data, fit_all, summarise
 
     request = read_request(config, settings or [])
     check_tables(dataset, tables, request.data if request.dataset == "tables" else {})
@@ -94,7 +90,7 @@ def train(
     model = model or request.model
     if partitions is not None:
         if dataset is not None or split is not None or without_graph:
-            raise InputError("--partitions stands in place of a data set, its tables and its split.")
+            raise InputError("--partitions replaces a data set, its tables and its split.")
         train_partition(partitions, model, seeds, out, batch_parts, border, options, as_json)
         return
     graph, splits = load(
@@ -102,71 +98,55 @@ def train(
     )
     if tables and not as_json:
         show_notes(graph)
-    baseline_options = several.without_graph(model, options) if without_graph else {}
-    resolved = [resolve(graph, item, model, {**options, "seed": number})[1] for item in splits for number in seeds]
     if dataset is None and split is None:
-        _check_sums(request, resolved[0]["data"])
-    folder = out or Path("runs") / f"{Path(graph.name).name}-{model}-{config_digest(*resolved)}"
-    max_epochs = resolved[0]["training"]["max_epochs"]
-    baseline_runs: list[Run] = []
-    share, jobs = _share(jobs)
-    with training_bar(folder, len(splits) * len(seeds) * (1 + without_graph), max_epochs) as (start, end):
-        runs = several.fit_all(
+        _check_sums(request, describe_data(graph, splits[0]))
+    num_runs, max_epochs = len(splits) * len(seeds), options.get("max_epochs", TrainingConfig().max_epochs)
+    with training_bar(out or Path("runs"), num_runs * (1 + without_graph), max_epochs) as (start, end):
+        runs = fit_all(
             graph,
             splits,
             model,
             seeds=seeds,
-            out=folder,
-            on_epoch=lambda number: start(number, ""),
+            out=out,
+            root=Path("runs") if out is None else None,
+            without_graph=without_graph,
+            on_epoch=lambda number: start(number, "without the graph" if number >= num_runs else ""),
             on_end=end,
-            num_workers=jobs,
-            share=share,
+            **_processes(jobs),
             **options,
         )
-        if without_graph:
-            baseline_runs = several.fit_all(
-                graph,
-                splits,
-                model,
-                seeds=seeds,
-                out=folder / "without-graph",
-                on_epoch=lambda number: start(len(runs) + number, "without the graph"),
-                on_end=lambda number: end(len(runs) + number),
-                num_workers=jobs,
-                share=share,
-                **baseline_options,
-            )
-    num_done, num_asked = len(runs) + len(baseline_runs), len(splits) * len(seeds) * (1 + without_graph)
-    if num_done < num_asked:
-        # The rank that ends last sees all of them, where all write to one disk.
-        typer.echo(f"rank {share[0]} of {share[1]} is done; {num_done} of {num_asked} runs are complete")
+    if not runs.is_complete:
+        # The rank that ends last sees all of them, if all write to one disk.
+        num_done = len(runs) + len(runs.baseline_runs)
+        typer.echo(f"rank {os.environ['RANK']} is done; {num_done} of {runs.num_asked} runs are complete")
         return
-    _report(folder, bool(baseline_runs), graph, splits)
+    folder = runs.folder or Path()
+    report(
+        [folder, folder / "without-graph"] if without_graph else [folder],
+        folder / "report.html",
+        names=["with the graph", "without the graph"] if without_graph else None,
+        graph=graph,
+        splits=splits,
+    )
     if as_json:
-        show_json(_plain(runs, baseline_runs, folder))
+        result: dict[str, Any] = {"folder": str(folder), **summarise(runs)}
+        if without_graph:
+            result["without_graph"] = summarise(runs.baseline_runs)
+        show_json({**result, "runs": [{"folder": str(run.folder), **run.record} for run in runs]})
     else:
         from adagpr.cli.train_view import show_runs
 
-        show_runs(graph, splits, runs, baseline_runs, folder)
+        show_runs(graph, splits, runs)
 
 
-def _share(jobs: int | None) -> tuple[tuple[int, int], int | None]:
-    """Which of the runs are this process's, where torchrun started several, and how many processes it may start."""
+def _processes(jobs: int | None) -> dict[str, Any]:
+    """Which of the runs are this process's, if torchrun started several, and how many processes it may start."""
     rank, size, beside = (int(os.environ.get(name, "1")) for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     if size == 1:
-        return (0, 1), jobs
+        return {"num_workers": jobs}
     from adagpr.system import num_cores
 
-    return (rank, size), jobs or max(1, num_cores() // beside)
-
-
-def _report(folder: Path, has_baseline: bool, graph: Graph, splits: list[Split]) -> None:
-    """Writes the page of the runs into their folder; the same command writes it again."""
-    from adagpr.reporting import report
-
-    folders = [folder, folder / "without-graph"] if has_baseline else [folder]
-    names = ["with the graph", "without the graph"] if has_baseline else None
-    report(folders, folder / "report.html", names=names, graph=graph, splits=splits)
+    return {"rank": rank, "world_size": size, "num_workers": jobs or max(1, num_cores() // beside)}
 
 
 def _check_sums(request: Request, data: dict[str, Any]) -> None:
@@ -175,12 +155,3 @@ def _check_sums(request: Request, data: dict[str, Any]) -> None:
         if data[key] != value:
             what = key.removesuffix("_sha256")
             raise InputError(f"The configuration was written for another {what} of '{request.dataset}': {key} differs.")
-
-
-def _plain(runs: list[Run], baseline_runs: list[Run], folder: Path) -> dict[str, Any]:
-    from adagpr.training.several import summarise
-
-    result: dict[str, Any] = {"folder": str(folder), **summarise(runs)}
-    if baseline_runs:
-        result["without_graph"] = summarise(baseline_runs)
-    return {**result, "runs": [{"folder": str(run.folder), **run.record} for run in runs]}

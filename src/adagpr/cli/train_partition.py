@@ -38,7 +38,7 @@ def train_partition(
     """
     if len(seeds) > 1:
         raise InputError("--partitions trains with one --seed at a time.")
-    from adagpr.training.config import TrainingConfig
+    from adagpr.training import TrainingConfig
     from adagpr.training.partitioned import fit_partition
 
     is_first = os.environ.get("RANK", "0") == "0"

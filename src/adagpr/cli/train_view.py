@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -12,11 +13,10 @@ from torch import Tensor
 
 from adagpr.cli.console import bold, columns_that_fit, facts, show, stdout, table
 from adagpr.graph import Graph, Split
-from adagpr.training import Run
-from adagpr.training.several import summarise
+from adagpr.training import Run, Runs, summarise
 
 
-def show_runs(graph: Graph, splits: list[Split], runs: list[Run], baseline_runs: list[Run], folder: Path) -> None:
+def show_runs(graph: Graph, splits: Sequence[Split], runs: Runs) -> None:
     """Prints data, accuracy, coefficients and the folder of one run or several."""
     data = runs[0].record["data"]
     several = f"{len(splits)} splits, the first {splits[0].name}"
@@ -27,14 +27,14 @@ def show_runs(graph: Graph, splits: list[Split], runs: list[Run], baseline_runs:
     )
     if len(runs) > 1:
         show(_runs_table(runs), "")
-    show(_summary(graph, runs, baseline_runs), "")
+    show(_summary(graph, runs, runs.baseline_runs), "")
     coefficients = [run.coefficients for run in runs if run.coefficients is not None]
     if coefficients:
         mean = f", mean of {len(runs)} runs" if len(runs) > 1 else ""
         show_coefficients(torch.stack(coefficients).mean(0), mean)
     if graph.notes and graph.origin.get("name") != "tables":
         show(f"Before you trust these numbers: adagpr data info {graph.name}\n")
-    show(f"run folder  {folder}\npage        {folder / 'report.html'}")
+    show(f"run folder  {runs.folder}\npage        {(runs.folder or Path()) / 'report.html'}")
 
 
 def show_coefficients(coefficients: Tensor, mean: str = "") -> None:
@@ -65,7 +65,7 @@ def _size(graph: Graph) -> str:
     return f"{graph.num_nodes} nodes, {edges}, {graph.num_features} features, {graph.num_classes} classes"
 
 
-def _runs_table(runs: list[Run]) -> Table:
+def _runs_table(runs: Sequence[Run]) -> Table:
     return table(
         ["split", "seed", "test accuracy", "validation accuracy", "best epoch", "epochs"],
         (
@@ -74,15 +74,15 @@ def _runs_table(runs: list[Run]) -> Table:
                 str(run.record["config"]["training"]["seed"]),
                 _percent(run.test_acc),
                 _percent(run.val_acc),
-                str(run.record["result"]["best_epoch"]),
-                str(run.record["result"]["num_epochs"]),
+                str(run.best_epoch),
+                str(run.num_epochs),
             ]
             for run in runs
         ),
     )
 
 
-def _summary(graph: Graph, runs: list[Run], baseline_runs: list[Run]) -> Table:
+def _summary(graph: Graph, runs: Sequence[Run], baseline_runs: Sequence[Run]) -> Table:
     summary = summarise(runs)
 
     def spread(key: str, values: dict[str, float | int]) -> str:
@@ -101,14 +101,13 @@ def _summary(graph: Graph, runs: list[Run], baseline_runs: list[Run]) -> Table:
         rows.append(("its macro F1", _macro_f1(baseline_runs)))
     rows.append(("validation accuracy", _percent(summary["val_acc"]) + spread("val_acc", summary)))
     if len(runs) == 1:
-        result = runs[0].record["result"]
-        rows.append(("best epoch", f"{result['best_epoch']} of {result['num_epochs']}"))
+        rows.append(("best epoch", f"{runs[0].best_epoch} of {runs[0].num_epochs}"))
         rows.append(("training time", f"{runs[0].record['machine']['seconds']:.1f} s"))
     return facts(rows)
 
 
-def _macro_f1(runs: list[Run]) -> str:
-    return f"{fmean(run.record['result']['test_macro_f1'] for run in runs):.3f}"
+def _macro_f1(runs: Sequence[Run]) -> str:
+    return f"{fmean(run.score('test', 'macro_f1') for run in runs):.3f}"
 
 
 def _shade(value: float, zero: str) -> Text:

@@ -23,10 +23,17 @@ from adagpr.errors import AdaGPRError, BusyError, InputError
 from adagpr.experiments.catalogue import Cell
 from adagpr.files import exclusive, make_folder, read_json, write_json
 from adagpr.graph import Graph, Split
-from adagpr.training import Run, load_run
-from adagpr.training.config import config_digest, describe_data, resolve
-from adagpr.training.several import Job, fit_group, group_size, in_groups
-from adagpr.training.workers import spread
+from adagpr.training import (
+    Job,
+    Run,
+    config_digest,
+    fit_group,
+    group_size,
+    in_groups,
+    load_run,
+    resolve,
+    spread,
+)
 
 __all__ = ["STATES", "Folders", "OnCell", "read_record", "run_cells", "state_of"]
 
@@ -141,7 +148,7 @@ class CellProgress:
         self._splits = {split.name: split for split in splits}
         self.model = cell.row.model
         self.options = {**cell.options, "num_threads": 1}
-        _, self._config = resolve(self._graph, splits[0], self.model, self.options)
+        self.setup = resolve(self._graph, splits[0], self.model, self.options)
         # Every run that is recorded or done by now, by the hash of its configuration; also seeds that nobody asked for.
         self.rows: dict[str, dict[str, Any]] = {}
         self._take_in()
@@ -159,8 +166,7 @@ class CellProgress:
 
     def _name(self, split: Split, seed: int) -> str:
         """The hash of a run's configuration."""
-        training = {**self._config["training"], "seed": seed}
-        return config_digest({**self._config, "data": describe_data(self._graph, split), "training": training})
+        return config_digest(self.setup.plain_for(self._graph, split, seed))
 
     def _take_in(self) -> None:
         """Enters the runs that are recorded by now, another command's too."""
@@ -180,7 +186,7 @@ class CellProgress:
 
     def groups(self) -> list[Sequence[Job]]:
         """What is to do, by what trains together."""
-        return in_groups(self._missing(), group_size(self._graph, self.model, self.options))
+        return in_groups(self._missing(), group_size(self._graph, self.setup))
 
     def _missing(self) -> list[Job]:
         return [job for job in self._jobs if self._names[job.number] not in self.rows]
@@ -202,14 +208,17 @@ class CellProgress:
         if not group:
             return []
         try:
-            runs = fit_group(self._graph, self.model, group, self.options, lambda message: None)
+            runs = fit_group(self._graph, self.setup, group, lambda message: None)
         except BusyError:
             if len(group) == 1:
                 return [("busy", group[0])]
             return [outcome for job in group for outcome in self.fit([job])]
         except AdaGPRError as error:
             return [("failed", str(error))]
-        return [("done", self._row(job, run)) for job, run in zip(group, runs, strict=True)]
+        return [
+            ("failed", str(run)) if isinstance(run, AdaGPRError) else ("done", self._row(job, run))
+            for job, run in zip(group, runs.values(), strict=True)
+        ]
 
     def _folder(self, job: Job) -> Path:
         return self._folders.runs / self._names[job.number]
@@ -222,7 +231,7 @@ class CellProgress:
             "test_acc": round(run.test_acc, 4),
             "val_acc": round(run.val_acc, 4),
             "best_epoch": run.best_epoch,
-            "num_epochs": run.record["result"]["num_epochs"],
+            "num_epochs": run.num_epochs,
             "machine": {"seconds": run.record["machine"]["seconds"]},
         }
         if self._prints_coefficients:

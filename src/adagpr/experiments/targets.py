@@ -25,8 +25,7 @@ from adagpr.experiments.tables import (
 )
 from adagpr.files import make_folder, read_json, write_atomically, write_json, write_text
 from adagpr.insight import Comparison, compare
-from adagpr.training import load_run
-from adagpr.training.run import coefficient_column
+from adagpr.training import coefficient_column, load_run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

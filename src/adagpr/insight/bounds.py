@@ -27,6 +27,7 @@ from adagpr.insight.theorem import (
 from adagpr.nn import EDGES, Model
 from adagpr.ops import MAX_EXACT, NUM_PROBES, NUM_STEPS, Estimate, Spectrum, features, normalise, operator, spectrum
 from adagpr.seeding import stream
+from adagpr.task import scores_of_result
 from adagpr.training import Run, load_run
 
 __all__ = ["Bounds", "bounds"]
@@ -145,7 +146,7 @@ def bounds(
         powers=tuple(found.powers(max(len(row) for row in coeffs))),
         layers=layers,
         totals=totals,
-        transductive=transductive_of(sizes, delta, totals[0].log10_printed, run.record["result"]),
+        transductive=transductive_of(sizes, delta, totals[0].log10_printed, scores_of_result(run.record["result"])),
         assumptions=tuple(_assumptions(run, model, graph, sizes, coeffs)),
         remarks=tuple(_remarks(found, num_probes, num_steps)),
     )

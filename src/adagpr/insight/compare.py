@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from adagpr.errors import InputError, unknown_name
 from adagpr.files import read_json
 from adagpr.statistics import bootstrap_interval, interval, paired_test
-from adagpr.training.config import config_digest
+from adagpr.task import flat_scores
+from adagpr.training import config_digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -250,7 +251,7 @@ def _of_run(record: dict[str, Any], measure: str) -> _Measured:
         dataset=data["name"],
         split=data["split"],
         seed=config["training"]["seed"],
-        value=float(record["result"][measure]),
+        value=flat_scores(record["result"])[measure],
         num_nodes=data[MEASURES[measure][0]],
         data_sums=(config["data"]["graph_sha256"], config["data"]["split_sha256"]),
         settings=settings_of(record),

@@ -8,8 +8,7 @@ from typing import Any
 from adagpr.data import load
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
-from adagpr.training import Run
-from adagpr.training.config import describe_data
+from adagpr.training import Run, describe_data
 
 __all__ = ["data_of", "graph_of"]
 

@@ -31,7 +31,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -282,14 +281,16 @@ def layer_bounds(coeffs: list[tuple[float, ...]], sizes: Sizes, found: Spectrum,
     )
 
 
-def transductive_of(sizes: Sizes, delta: float, log10_complexity: float, result: dict[str, Any]) -> Transductive:
+def transductive_of(
+    sizes: Sizes, delta: float, log10_complexity: float, scores: dict[str, dict[str, float]]
+) -> Transductive:
     """The transductive bound beside the measured gap.
 
     Args:
         sizes: What enters the theorem.
         delta: The bound holds with probability ``1 - delta``.
         log10_complexity: The complexity term, as `total_of` gives it.
-        result: The ``result`` of the run's record.
+        scores: The scores of the run by split and name.
     """
     m, u = sizes.num_train, sizes.num_test
     fewer = min(m, u)
@@ -314,6 +315,6 @@ def transductive_of(sizes: Sizes, delta: float, log10_complexity: float, result:
         delta_term_sampling=delta_term_sampling,
         log10_complexity=log10_complexity,
         log10_total=total,
-        loss_gap=result["test_loss"] - result["train_loss"],
-        error_gap=result["train_acc"] - result["test_acc"],
+        loss_gap=scores["test"]["loss"] - scores["train"]["loss"],
+        error_gap=scores["train"]["accuracy"] - scores["test"]["accuracy"],
     )

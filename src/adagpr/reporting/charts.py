@@ -8,7 +8,7 @@ import numpy as np
 
 from adagpr.charts import Axis, Bars, Chart, HeatMap, Line, Lines, ramp
 from adagpr.reporting.reported_model import ReportedModel
-from adagpr.training.run import coefficient_column
+from adagpr.training import coefficient_column
 
 # At most so many numbers of the coefficients over training are in the page, and so many points of a curve.
 _MOST_NUMBERS = 120_000

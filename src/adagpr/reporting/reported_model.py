@@ -55,7 +55,7 @@ class ReportedModel:
 
     def accuracy(self, part: str = "test") -> tuple[float, float, float]:
         """Accuracy in per cent with its 95 % interval: over the runs, or over the nodes of a single run."""
-        shares = [run.record["result"][f"{part}_acc"] for run in self.runs]
+        shares = [run.score(part, "accuracy") for run in self.runs]
         if len(shares) > 1:
             low, high = interval(shares)
         else:

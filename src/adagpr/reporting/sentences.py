@@ -15,10 +15,10 @@ def headline(model: ReportedModel) -> list[tuple[str, str]]:
     numbers = [(_percent(mean), f"test accuracy {over}"), (f"{low:.1f} to {high:.1f}", "its 95 % interval")]
     result = model.record["result"]
     if "test_macro_f1" in result:
-        scores = [run.record["result"]["test_macro_f1"] for run in model.runs]
+        scores = [run.score("test", "macro_f1") for run in model.runs]
         numbers.append((f"{fmean(scores):.3f}", "test macro F1: every class counts the same"))
     if len(model.runs) == 1:
-        numbers.append((_percent(100 * result["val_acc"]), f"on {_nodes(model, 'val')}"))
+        numbers.append((_percent(100 * model.runs[0].val_acc), f"on {_nodes(model, 'val')}"))
         numbers.append((f"{result['best_epoch']} of {result['num_epochs']}", "epochs: chosen by validation, trained"))
     else:
         numbers.append((_percent(model.accuracy("val")[0]), "validation accuracy"))

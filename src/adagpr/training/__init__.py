@@ -1,8 +1,72 @@
-"""Configuration, the loop, stopping, checkpoints and the run record."""
+"""Configuration, the training loop, run folders, and predictions of trained models."""
 
-from adagpr.training.config import TrainingConfig, resolve
-from adagpr.training.fitting import fit
-from adagpr.training.run import Run, load_run
-from adagpr.training.stopping import Epoch, Stopping
+from adagpr.training.config import (
+    Setup,
+    TrainingConfig,
+    choose_num_threads,
+    config_digest,
+    describe_data,
+    differences,
+    read_config,
+    resolve,
+)
+from adagpr.training.fit import (
+    CHECKPOINT_SECONDS,
+    Strategy,
+    TrainingData,
+    TrainingRun,
+    evaluate,
+    fit,
+    open_run,
+    set_memory,
+    threads,
+    train,
+    training_data,
+)
+from adagpr.training.folder import load_run
+from adagpr.training.many import Job, Runs, fit_all, fit_group, group_size, hop_0_options, in_groups, summarise
+from adagpr.training.predict import Predictor, predict
+from adagpr.training.run import Run, coefficient_column
+from adagpr.training.state import Epoch, OnEpoch, State, Stopping
+from adagpr.training.workers import begin_child, spread
 
-__all__ = ["Epoch", "Run", "Stopping", "TrainingConfig", "fit", "load_run", "resolve"]
+__all__ = [
+    "CHECKPOINT_SECONDS",
+    "Epoch",
+    "Job",
+    "OnEpoch",
+    "Predictor",
+    "Run",
+    "Runs",
+    "Setup",
+    "State",
+    "Stopping",
+    "Strategy",
+    "TrainingConfig",
+    "TrainingData",
+    "TrainingRun",
+    "begin_child",
+    "choose_num_threads",
+    "coefficient_column",
+    "config_digest",
+    "describe_data",
+    "differences",
+    "evaluate",
+    "fit",
+    "fit_all",
+    "fit_group",
+    "group_size",
+    "hop_0_options",
+    "in_groups",
+    "load_run",
+    "open_run",
+    "predict",
+    "read_config",
+    "resolve",
+    "set_memory",
+    "spread",
+    "summarise",
+    "threads",
+    "train",
+    "training_data",
+]

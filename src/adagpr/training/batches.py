@@ -23,7 +23,8 @@ from adagpr.nn import Model
 from adagpr.ops import features, matrix, on_disk
 from adagpr.partitioning import Parts, StoredOperator, induced, operator_of, positions
 from adagpr.training.config import TrainingConfig
-from adagpr.training.loop import Measured, State, TrainingData, train_step
+from adagpr.training.fit import TrainingData
+from adagpr.training.state import Measured, State
 
 __all__ = ["Batches"]
 
@@ -51,7 +52,7 @@ class Batches:
         total, count = torch.zeros(()), 0
         for inputs in self._batches(len(state.history) + 1):
             if len(inputs.train):
-                total = total + train_step(state, inputs) * len(inputs.train)
+                total = total + inputs.step(state) * len(inputs.train)
                 count += len(inputs.train)
         return total / count
 

@@ -1,8 +1,9 @@
-"""The configuration of a run: what is asked, resolved and checked before anything is written."""
+"""The configuration of a run: options are resolved and checked once, before anything is written, into a `Setup`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
@@ -11,27 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from adagpr.arguments import Count, Nonnegative, Positive, Whole, check
 from adagpr.errors import InputError, unknown_name
-from adagpr.files import digest, read_toml
+from adagpr.files import digest, none_from_text, read_toml
 from adagpr.graph import Graph, Split
 from adagpr.nn import Model, build, model_options
 from adagpr.ops import Direction
 from adagpr.system import num_cores
 
-__all__ = [
-    "TrainingConfig",
-    "choose_num_threads",
-    "config_digest",
-    "describe_data",
-    "differences",
-    "plain_options",
-    "read_config",
-    "resolve",
-    "resolve_options",
-]
-
-# With fewer multiplications a product for each thread, another one costs more than it brings.
+# With fewer multiplications per product and thread, another thread costs more than it brings.
 _WORK_PER_THREAD = 1_500_000
-# Keys that are younger than the first records, at their defaults: a configuration without them is the same.
+# Keys that the first records did not have, at their defaults: a configuration without them is the same.
 _ADDED_LATER = {"activations": "float32", "class_weights": "equal"}
 
 
@@ -41,8 +30,8 @@ class TrainingConfig(BaseModel):
     Attributes:
         seed: Seed of parameters and dropout.
         lr: Adam's learning rate.
-        max_epochs: Epochs at the most.
-        weight_decay: Decay of all parameters, or one for each named parameter group.
+        max_epochs: At most so many epochs.
+        weight_decay: Decay of all parameters, or one per named parameter group.
         decay: ``"adam"`` adds ``w * parameter`` to the gradient, as Adam's own L2 decay does. ``"penalty"`` adds
             ``w * |parameter|^2`` to the loss, as the paper does for its semi-supervised runs.
         monitor: What the best epoch is best in: the validation loss, the validation loss with the penalties
@@ -55,10 +44,10 @@ class TrainingConfig(BaseModel):
             few nodes it has; ``"equal"`` lets every node count the same.
         direction: How the graph's edges are read.
         self_loops: Whether each node is its own neighbour.
-        num_threads: Threads of torch; bits depend on it. Chosen from the work of one product unless given.
+        num_threads: Threads of torch; bits depend on it. Chosen from the size of the graph unless given.
         device: Where the tensors live.
         recompute: Whether a part of each layer is computed again in the backward pass, which needs less memory and more
-            time; the bits are the same. Chosen from the memory that there is unless given.
+            time; the bits are the same. Chosen from the available memory unless given.
         activations: In which precision layers are kept for the backward pass. ``"bfloat16"`` halves that memory and
             rounds the gradients of weights and coefficients; ``benchmarks/activations.py`` measures what that does.
     """
@@ -102,20 +91,57 @@ class Sizes(Protocol):
         """Number of classes."""
 
 
-def resolve(
-    graph: Graph, split: Split, model: str, options: Mapping[str, Any]
-) -> tuple[TrainingConfig, dict[str, Any]]:
-    """Sorts flat options into training and model, fills in every default, and checks that all fits the data.
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """Everything that defines a run, resolved once and passed on.
 
-    Returns:
-        The training part, and the whole configuration as plain data with the keys ``data``, ``model`` and ``training``.
+    Attributes:
+        config: How to train.
+        model: The model before training; its parameters are drawn when training starts.
+        plain: The whole configuration as plain data with the keys ``data``, ``model`` and ``training``.
+        options: What the caller gave.
+    """
+
+    config: TrainingConfig
+    model: Model
+    plain: dict[str, Any]
+    options: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """A short hash of the configuration; see `config_digest`."""
+        return config_digest(self.plain)
+
+    def with_threads(self, num_threads: int) -> Setup:
+        """The same setup with another number of threads."""
+        config = self.config.model_copy(update={"num_threads": num_threads})
+        return replace(self, config=config, plain={**self.plain, "training": config.model_dump()})
+
+    def plain_for(self, graph: Graph, split: Split, seed: int) -> dict[str, Any]:
+        """The configuration of the same run on another split or with another seed."""
+        training = {**self.plain["training"], "seed": seed}
+        return {**self.plain, "data": describe_data(graph, split), "training": training}
+
+    def variant(self, graph: Graph, split: Split, seed: int) -> Setup:
+        """The setup of the same run on another split or with another seed, with a model of its own."""
+        config = self.config.model_copy(update={"seed": seed})
+        return replace(
+            self,
+            config=config,
+            model=build(self.model.name, self.model.arguments),
+            plain=self.plain_for(graph, split, seed),
+        )
+
+
+def resolve(graph: Graph, split: Split, model: str, options: Mapping[str, Any]) -> Setup:
+    """Sorts flat options into training and model, fills in every default, and checks that all fits the data.
 
     Raises:
         InputError: An option is unknown or out of range, or graph and split do not fit.
     """
-    training, built = resolve_options(graph, model, options)
+    config, built = resolve_options(graph, model, options)
     split.check(graph)
-    return training, {"data": describe_data(graph, split), **plain_options(training, built)}
+    return Setup(config, built, {"data": describe_data(graph, split), **plain_options(config, built)}, options)
 
 
 def resolve_options(sizes: Sizes, model: str, options: Mapping[str, Any]) -> tuple[TrainingConfig, Model]:
@@ -183,24 +209,19 @@ def config_digest(*plain: Mapping[str, Any]) -> str:
 
 def read_config(path: Path) -> dict[str, Any]:
     """A stored configuration, with keys that it was written without at their defaults."""
-    stored = _without_none_texts(read_toml(path))
+    stored = read_toml(path)
     try:
-        model, training = stored["model"], stored["training"]
+        model, training = none_from_text(stored["model"]), none_from_text(stored["training"])
         return {
-            # Runs on a partition alone have it.
-            **({"scale": dict(stored["scale"])} if "scale" in stored else {}),
+            # Only runs on a partition have it.
+            **({"scale": none_from_text(stored["scale"])} if "scale" in stored else {}),
+            # Names of columns are free texts: one may be called "none".
             "data": dict(stored["data"]),
             "model": {"name": model["name"], **model_options(model["name"]), **model},
             "training": TrainingConfig().model_dump() | training,
         }
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is not a run's configuration. Remove its folder to start this run anew.") from error
-
-
-def _without_none_texts(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {key: _without_none_texts(value) for key, value in content.items()}
-    return None if content == "none" else content
 
 
 def _check_groups(training: TrainingConfig, groups: list[str]) -> None:
@@ -229,13 +250,14 @@ def describe_data(graph: Graph, split: Split) -> dict[str, Any]:
     return described if graph.recipe is None else {**described, "recipe_sha256": digest(graph.recipe, 64)}
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Dotted names of the keys whose values differ between two nested configurations."""
+def differences(stored: Mapping[str, Any], asked: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Dotted names of the keys whose values differ between a stored configuration and another one."""
     found: list[str] = []
-    for key in sorted({*one, *other}):
-        left, right = one.get(key), other.get(key)
+    for key in sorted({*stored, *asked}):
+        left, right = stored.get(key), asked.get(key)
         if isinstance(left, Mapping) and isinstance(right, Mapping):
             found += differences(left, right, f"{prefix}{key}.")
-        elif left != right:
+        # A table has no null: where nothing was given, the file says "none".
+        elif left != right and not (left == "none" and right is None):
             found.append(f"{prefix}{key}")
     return found

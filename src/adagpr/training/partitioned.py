@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 import torch
 
-from adagpr.errors import InputError, memory_errors
-from adagpr.files import folder_lock, make_folder, read_json, write_toml
+from adagpr.errors import InputError
+from adagpr.files import read_json
 from adagpr.ops import buffer_pool
 from adagpr.partitioning import (
     Group,
@@ -31,13 +31,14 @@ from adagpr.partitioning import (
     stored_operator,
 )
 from adagpr.system import forget_peak_memory, keep_freed_memory, num_cores
+from adagpr.task import balanced_weights
 from adagpr.training.batches import Batches
-from adagpr.training.checkpoint import load_bytes, save_tensors
-from adagpr.training.config import TrainingConfig, plain_options, resolve_options
-from adagpr.training.fitting import CHECKPOINT_SECONDS, OnEpoch, check_same, set_memory, silent, stored_config, threads
-from adagpr.training.loop import State, balanced_weights, train
+from adagpr.training.config import Setup, TrainingConfig, plain_options, resolve_options
+from adagpr.training.fit import CHECKPOINT_SECONDS, ignore_epoch, set_memory, threads, train
+from adagpr.training.folder import RunFolder, load_bytes
 from adagpr.training.partitioned_record import Strategy, finish
 from adagpr.training.shares import read_shard
+from adagpr.training.state import OnEpoch, State
 
 __all__ = ["Precision", "fit_partition"]
 
@@ -93,7 +94,7 @@ def fit_partition(
             stack.enter_context(buffer_pool())
         _restore(state, folder, group)
         ground = stack.enter_context(_ground(parts, group, config, per_batch, border, folder))
-        save, report = _writer(folder, group, state), (on_epoch or silent) if group.rank == 0 else silent
+        save, report = _writer(folder, group, state), (on_epoch or ignore_epoch) if group.rank == 0 else ignore_epoch
         train(state, ground, config, report, save, checkpoint_seconds)
         return finish(state, ground, config, plain, parts, group, folder)
 
@@ -134,17 +135,13 @@ def _opened(
     stack: ExitStack,
 ) -> tuple[TrainingConfig, dict[str, Any], State]:
     """Checks what is asked for; in rank 0 takes the folder and writes the configuration."""
-    stored = stored_config(folder) if group.rank == 0 else None
-    if stored is not None and options.get("num_threads") is None:
-        options = {**options, "num_threads": stored["training"]["num_threads"]}
     config, plain, state = _resolved(parts, group.size, model, per_batch, border, options)
-    if stored is not None:
-        check_same(folder, stored, plain)
-    if group.rank == 0 and not is_complete:
-        make_folder(folder)
-        stack.enter_context(folder_lock(folder))
-        write_toml(folder / "config.toml", plain)
-    return config, plain, state
+    setup = Setup(config, state.model, plain, options)
+    if group.rank == 0:
+        setup = RunFolder(folder).adopt(setup)
+        if not is_complete:
+            stack.enter_context(RunFolder(folder).hold(setup))
+    return setup.config, setup.plain, state
 
 
 def _resolved(
@@ -177,15 +174,10 @@ def _resolved(
 
 def _restore(state: State, folder: Path, group: Group) -> None:
     """Puts back the last checkpoint, which rank 0 has and all get."""
-    path = folder / "checkpoint" / "state.safetensors"
-    own = path.read_bytes() if group.rank == 0 and path.exists() else b""
-    content = group.broadcast(own)
+    run_folder = RunFolder(folder)
+    content = group.broadcast(run_folder.checkpoint_bytes() if group.rank == 0 else b"")
     if content:
-        try:
-            with memory_errors():
-                state.restore(*load_bytes(content))
-        except (ValueError, KeyError, RuntimeError) as error:
-            raise InputError(f"{path} is damaged ({error}). Remove its folder to start this run anew.") from error
+        run_folder.restore_from(state, lambda: load_bytes(content))
 
 
 @contextmanager
@@ -209,7 +201,6 @@ def _ground(
 def _writer(folder: Path, group: Group, state: State) -> Any:
     def save() -> None:
         if group.rank == 0:
-            make_folder(folder / "checkpoint")
-            save_tensors(folder / "checkpoint" / "state.safetensors", *state.tensors())
+            RunFolder(folder).save_checkpoint(state)
 
     return save

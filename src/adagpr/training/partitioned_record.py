@@ -18,12 +18,11 @@ from adagpr.metrics import temperature
 from adagpr.partitioning import Group, Part, Parts, part_name, positions
 from adagpr.system import describe_machine
 from adagpr.training.batches import Batches
-from adagpr.training.checkpoint import save_tensors
 from adagpr.training.config import TrainingConfig
-from adagpr.training.loop import HISTORY_COLUMNS, State
+from adagpr.training.folder import save_tensors
 from adagpr.training.run import class_table, history_table
 from adagpr.training.shares import Shard
-from adagpr.training.stopping import Epoch
+from adagpr.training.state import HISTORY_COLUMNS, Epoch, State
 from adagpr.training.tally import ScoreSum
 
 __all__ = ["Strategy", "finish"]

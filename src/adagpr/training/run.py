@@ -1,38 +1,29 @@
-"""A finished run: its record, its history, its predictions and its model, in memory or in a folder.
-
-A run folder holds ``config.toml``, ``model.safetensors``, ``history.parquet``, ``predictions.parquet``, for a graph of
-tables ``recipe.json`` and, written last, ``record.json``: where it stands, the run is complete. While training goes on,
-``checkpoint/`` holds its state.
-"""
+"""A finished run: its record, its history, its predictions and its model."""
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+import torch
 from torch import Tensor
 
-from adagpr.errors import InputError, memory_errors
-from adagpr.files import read_json, write_atomically, write_json
+from adagpr.errors import InputError
 from adagpr.graph import SPLIT_NAMES, Graph, Split
-from adagpr.nn import Model, build
-from adagpr.training.checkpoint import load_tensors, save_tensors
+from adagpr.nn import Model
+from adagpr.ops import features
+from adagpr.task import Classification, scores_of_result
 
-__all__ = [
-    "Run",
-    "class_table",
-    "coefficient_column",
-    "doubts_of",
-    "history_table",
-    "load_run",
-    "predictions_table",
-    "save_run",
-]
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Of record.json; format 1 had the scores as flat keys of the result.
+RECORD_FORMAT = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +31,12 @@ class Run:
     """A finished run.
 
     Attributes:
-        record: Configuration, data, result and coefficients as plain data; ``machine`` alone may differ between
+        record: Configuration, data, result and coefficients as plain data; only ``machine`` may differ between
             equal runs.
         model: The model at its best epoch.
-        history: One row an epoch: losses, accuracies, every coefficient of every layer.
-        predictions: One row a node: id, part of the split, label, prediction, calibrated probability of each class,
-            and where there is one a reason to doubt it.
+        history: One row per epoch: losses, accuracies, every coefficient of every layer.
+        predictions: One row per node: id, part of the split, label, prediction, calibrated probability of each class,
+            and a reason to doubt it if there is one.
         folder: Where the run is kept, if anywhere.
         recipe: How the features were made, for a graph from tables; see `adagpr.data.tables.recipe`.
     """
@@ -57,19 +48,37 @@ class Run:
     folder: Path | None = None
     recipe: Mapping[str, Any] | None = None
 
+    def score(self, split: str, metric: str | None = None) -> float:
+        """A score at the best epoch.
+
+        Args:
+            split: ``"train"``, ``"val"`` or ``"test"``.
+            metric: Such as ``"loss"`` (without class weights and penalties), ``"accuracy"`` or ``"macro_f1"``; by
+                default the one by which runs are compared.
+
+        Raises:
+            InputError: The split has no nodes, or the run was not measured by that metric.
+        """
+        result = self.record["result"]
+        scores = scores_of_result(result).get(split, {})
+        metric = metric or result.get("primary", Classification.primary)
+        if metric not in scores:
+            raise InputError(f"This run has no {metric} on its {split} nodes.")
+        return float(scores[metric])
+
     @property
     def test_acc(self) -> float:
         """Accuracy on the test nodes at the best epoch."""
-        return float(self.record["result"]["test_acc"])
+        return self.score("test", "accuracy")
 
     @property
     def val_acc(self) -> float:
         """Accuracy on the validation nodes at the best epoch."""
-        return float(self.record["result"]["val_acc"])
+        return self.score("val", "accuracy")
 
     @property
-    def val_loss(self) -> float:
-        """Loss on the validation nodes at the best epoch, with the class weights of training and without penalties."""
+    def best_val_loss(self) -> float:
+        """Validation loss at the best epoch as in the history: with class weights, without penalties."""
         return float(self.history["val_loss"][self.best_epoch - 1].as_py())
 
     @property
@@ -78,14 +87,88 @@ class Run:
         return int(self.record["result"]["best_epoch"])
 
     @property
+    def num_epochs(self) -> int:
+        """How many epochs were trained."""
+        return int(self.record["result"]["num_epochs"])
+
+    @property
     def temperature(self) -> float:
-        """By what logits are divided before they become probabilities; 1 for runs from before this was found."""
+        """What logits are divided by before they become probabilities; 1 for records that do not have it."""
         return float(self.record.get("calibration", {}).get("temperature", 1.0))
 
     @property
     def coefficients(self) -> Tensor | None:
-        """The weight of each hop in each layer, where the model has such weights."""
+        """The weight of each hop in each layer, if the model has such weights."""
         return self.model.coefficients()
+
+    def predict(self, graph: Graph, warnings: Mapping[str, np.ndarray] | None = None) -> pa.Table:
+        """Predicts the class of every node of a graph with the features of the training.
+
+        Args:
+            graph: The graph. Its labels are not read; nodes that the model was trained on are known by their ids.
+            warnings: Reasons to doubt a prediction, each with a mask of the nodes that it holds for.
+
+        Raises:
+            InputError: The graph has another number of features.
+        """
+        data, training = self.record["data"], self.record["config"]["training"]
+        if graph.num_features != data["num_features"]:
+            raise InputError(
+                f"predict: the model was trained on {data['num_features']} features, got {graph.num_features}."
+            )
+        model = self.model.eval()
+        device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+        labelled = replace(graph, y=self._training_labels(graph))
+        structure = model.structure(labelled, training["direction"], training["self_loops"], device)
+        with torch.inference_mode():
+            logits = model(features(graph.x).to(device), structure).cpu()
+        reasons = {**node_warnings(graph), **(warnings or {})}
+        return class_table(pa.array(graph.node_ids.tolist()), logits, data["class_names"], self.temperature, reasons)
+
+    def _training_labels(self, graph: Graph) -> Tensor:
+        """The class of each node of ``graph`` that the model was trained on, by its id; -1 for all others."""
+        codes = {name: code for code, name in enumerate(self.record["data"]["class_names"])}
+        columns = (self.predictions[name].to_pylist() for name in ("node_id", "part", "label"))
+        known = {node: codes[label] for node, part, label in zip(*columns, strict=True) if part == "train"}
+        return torch.tensor([known.get(node, -1) for node in graph.node_ids.tolist()])
+
+    def predictions_frame(self) -> pd.DataFrame:
+        """The predictions as a pandas frame, which must be installed."""
+        return self.predictions.to_pandas()
+
+    def history_frame(self) -> pd.DataFrame:
+        """The history as a pandas frame, which must be installed."""
+        return self.history.to_pandas()
+
+    def summary(self) -> dict[str, str]:
+        """What a person wants to know first, as texts."""
+        config, scores = self.record["config"], scores_of_result(self.record["result"])
+        found = {"model": config["model"]["name"], "data": f"{config['data']['name']}, split {config['data']['split']}"}
+        found |= {f"{split} accuracy": f"{100 * each['accuracy']:.1f} %" for split, each in scores.items()}
+        return {**found, "best epoch": f"{self.best_epoch} of {self.num_epochs}"}
+
+    def __repr__(self) -> str:
+        return f"Run({', '.join(f'{key}: {value}' for key, value in self.summary().items())})"
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks: the summary, and the weight of each hop in each layer."""
+        rows = [f"<tr><th>{key}</th><td>{html.escape(value)}</td></tr>" for key, value in self.summary().items()]
+        page = f"<table>{''.join(rows)}</table>"
+        if self.coefficients is not None:
+            hops = "".join(f"<th>hop {hop}</th>" for hop in range(self.coefficients.shape[1]))
+            layers = "".join(
+                f"<tr><td>{number}</td>{''.join(f'<td>{value:.3f}</td>' for value in layer)}</tr>"
+                for number, layer in enumerate(self.coefficients.tolist(), 1)
+            )
+            page += f"<table><tr><th>layer</th>{hops}</tr>{layers}</table>"
+        return page
+
+
+def check_format(record: dict[str, Any]) -> dict[str, Any]:
+    """The record itself, if this version can read its format."""
+    if not 1 <= record["format"] <= RECORD_FORMAT:
+        raise InputError(f"its record has the format {record['format']}; this version reads up to {RECORD_FORMAT}")
+    return record
 
 
 def coefficient_column(layer: int, hop: int) -> str:
@@ -94,7 +177,7 @@ def coefficient_column(layer: int, hop: int) -> str:
 
 
 def history_table(rows: list[list[float]], names: list[str], coeffs: Tensor | None) -> pa.Table:
-    """The history as a table, one row an epoch."""
+    """The history as a table, one row per epoch."""
     values = np.array(rows, dtype=np.float64)
     columns: dict[str, Any] = {"epoch": np.arange(1, len(rows) + 1)}
     columns |= {name: values[:, i] for i, name in enumerate(names)}
@@ -107,20 +190,20 @@ def history_table(rows: list[list[float]], names: list[str], coeffs: Tensor | No
 
 
 def predictions_table(graph: Graph, split: Split, logits: Tensor, temperature: float) -> pa.Table:
-    """What the model says of every node that it was trained with."""
+    """The predictions for every node of the graph that the model was trained on."""
     part = np.full(graph.num_nodes, "", dtype=object)
     for name in SPLIT_NAMES:
         part[getattr(split, name).numpy()] = name
     labels = [graph.class_names[y] if y >= 0 else None for y in graph.y.tolist()]
     ids = pa.array(graph.node_ids.tolist())
-    said = class_table(ids, logits, graph.class_names, temperature, doubts_of(graph))
-    return said.add_column(1, "part", pa.array(part.tolist(), pa.string())).add_column(
+    table = class_table(ids, logits, graph.class_names, temperature, node_warnings(graph))
+    return table.add_column(1, "part", pa.array(part.tolist(), pa.string())).add_column(
         2, "label", pa.array(labels, pa.string())
     )
 
 
-def doubts_of(graph: Graph) -> dict[str, np.ndarray]:
-    """Reasons to doubt what is said of a graph's nodes, whatever it is, each with the nodes that it holds for."""
+def node_warnings(graph: Graph) -> dict[str, np.ndarray]:
+    """Reasons to doubt any prediction for nodes of a graph, each with a mask of the nodes that it holds for."""
     return {"no neighbours": graph.num_neighbours == 0}
 
 
@@ -129,58 +212,27 @@ def class_table(
     logits: Tensor,
     class_names: Sequence[str],
     temperature: float,
-    doubts: Mapping[str, np.ndarray],
+    warnings: Mapping[str, np.ndarray],
 ) -> pa.Table:
     """The predictions for nodes: id, class, probability of each class, reasons to doubt.
 
     Args:
         node_ids: Name of each node.
-        logits: One row a node.
+        logits: One row per node.
         class_names: Name of each class.
-        temperature: By what the logits are divided.
-        doubts: Reasons to doubt a prediction, each with the nodes that it holds for as a mask.
+        temperature: What the logits are divided by.
+        warnings: Reasons to doubt a prediction, each with a mask of the nodes that it holds for.
     """
-    probabilities = (logits.double() / temperature).softmax(-1).numpy()
+    probabilities = Classification().probabilities(logits, temperature).numpy()
     chosen = probabilities.argmax(1)
     # Nearer to a guess among all classes than to certainty.
     unsure = ~(probabilities.max(1) >= (1 + 1 / len(class_names)) / 2)
-    said = np.full(len(node_ids), None, dtype=object)
-    for reason, mask in {**doubts, "low confidence": unsure}.items():
-        said[mask] = [reason if before is None else f"{before}, {reason}" for before in said[mask]]
+    doubt = np.full(len(node_ids), None, dtype=object)
+    for reason, mask in {**warnings, "low confidence": unsure}.items():
+        doubt[mask] = [reason if before is None else f"{before}, {reason}" for before in doubt[mask]]
     columns: dict[str, Any] = {
         "node_id": node_ids,
         "prediction": pa.array(np.array(class_names, dtype=object)[chosen].tolist(), pa.string()),
     }
     columns |= {f"p_{name}": probabilities[:, i].astype(np.float32) for i, name in enumerate(class_names)}
-    return pa.table({**columns, "doubt": pa.array(said.tolist(), pa.string())})
-
-
-def save_run(run: Run, folder: Path) -> None:
-    """Writes a run into a folder, the record last."""
-    save_tensors(folder / "model.safetensors", run.model.state_dict(), {})
-    for name, table in (("history", run.history), ("predictions", run.predictions)):
-        write_atomically(folder / f"{name}.parquet", lambda path, table=table: pq.write_table(table, path))  # type: ignore[misc]
-    if run.recipe is not None:
-        write_json(folder / "recipe.json", run.recipe)
-    write_json(folder / "record.json", run.record)
-
-
-def load_run(folder: Path | str) -> Run:
-    """Reads a complete run back from its folder."""
-    folder = Path(folder)
-    if not (folder / "record.json").exists():
-        raise InputError(f"{folder} holds no complete run: there is no record.json in it.")
-    try:
-        with memory_errors():
-            record = read_json(folder / "record.json")
-            arguments = dict(record["config"]["model"])
-            name = arguments.pop("name")
-            sizes = {"in_channels": record["data"]["num_features"], "out_channels": len(record["data"]["class_names"])}
-            model = build(name, {**sizes, **arguments})
-            model.load_state_dict(load_tensors(folder / "model.safetensors")[0])
-            tables = [pq.read_table(folder / f"{part}.parquet") for part in ("history", "predictions")]
-            recipe = read_json(folder / "recipe.json") if (folder / "recipe.json").exists() else None
-    except (InputError, KeyError, TypeError, RuntimeError, OSError, pa.ArrowException) as error:
-        raise InputError(f"The run in {folder} is damaged ({error}). Remove the folder to start it anew.") from error
-    model.eval()
-    return Run(record, model, tables[0], tables[1], folder, recipe)
+    return pa.table({**columns, "doubt": pa.array(doubt.tolist(), pa.string())})

@@ -27,8 +27,9 @@ from adagpr.partitioning import (
     join,
     parts_of_rank,
 )
+from adagpr.task import balanced_weights
 from adagpr.training.config import TrainingConfig
-from adagpr.training.loop import Measured, State, balanced_weights
+from adagpr.training.state import Measured, State
 
 __all__ = ["Shard", "read_shard"]
 

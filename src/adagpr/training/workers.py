@@ -1,8 +1,8 @@
 """Work spread over processes of this machine that report back while they run.
 
-Processes are forked, so that they start at once with all that is in memory. Each computes with one thread: the threads
-of the process that it was forked from do not exist in it, and to wait for them would be to wait for ever. They end with
-the process that started them, however that one ends. Where a system cannot fork, all work is done in one process.
+Processes are forked, so that they start at once with everything in memory. Each computes with one thread: the threads
+of the process that it was forked from do not exist in it, and waiting for them would never end. They end with the
+process that started them, however that one ends. Where a system cannot fork, all work is done in one process.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import traceback
 from collections.abc import Callable, Sequence
 from enum import Enum
 from multiprocessing.connection import Connection, wait
@@ -22,14 +23,12 @@ import torch
 
 from adagpr.errors import AdaGPRError, memory_errors
 
-__all__ = ["begin_child", "spread"]
-
 T = TypeVar("T")
 _PR_SET_PDEATHSIG = 1
 
 
 class _Signal(Enum):
-    """Of an own type, so that nothing which is reported can be taken for it."""
+    """Of a type of its own, so that nothing that is reported can be taken for it."""
 
     DONE = 0
 
@@ -43,7 +42,7 @@ def spread(
     receive: Callable[[Any], None],
     num_workers: int,
 ) -> None:
-    """Has the items worked on by several processes; whichever is free takes the next one.
+    """Has several processes work on the items; whichever is free takes the next one.
 
     Args:
         items: What there is to do, in order.
@@ -52,9 +51,9 @@ def spread(
         num_workers: Number of processes.
 
     Raises:
-        AdaGPRError: What a process raised, or that one was ended from outside.
+        AdaGPRError: A process raised it, or a process was killed.
     """
-    if num_workers < 2 or len(items) < 2 or "fork" not in multiprocessing.get_all_start_methods():
+    if not uses_processes(len(items), num_workers):
         for item in items:
             work(item, receive)
         return
@@ -87,8 +86,13 @@ def spread(
             connection.close()
 
 
+def uses_processes(num_items: int, num_workers: int) -> bool:
+    """Whether `spread` starts processes for so many items."""
+    return num_workers > 1 and num_items > 1 and "fork" in multiprocessing.get_all_start_methods()
+
+
 def begin_child(parent: int) -> bool:
-    """What a forked process does first: one thread, and it ends with its parent; false where that one is gone already.
+    """What a forked process does first: one thread, and it ends with its parent. False if the parent is gone already.
 
     Args:
         parent: Process number of the parent.
@@ -107,9 +111,9 @@ def _receive(connection: Connection) -> Any:
         message = connection.recv()
     except EOFError:
         raise AdaGPRError(
-            "A process of this command was ended from outside. The same command goes on from the last checkpoint."
+            "A process of this command was killed. Repeat the command to resume from the last checkpoint."
         ) from None
-    if isinstance(message, AdaGPRError | OSError):
+    if isinstance(message, Exception):
         raise message
     return message
 
@@ -126,3 +130,6 @@ def _run(
                 connection.send(_DONE)
     except (AdaGPRError, OSError) as error:
         connection.send(error)
+    except Exception:
+        # A bug, which the parent cannot tell from this process being killed unless it gets the traceback.
+        connection.send(RuntimeError(f"A process of this command failed:\n{traceback.format_exc()}"))

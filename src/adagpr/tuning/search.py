@@ -26,7 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from adagpr.errors import AdaGPRError, StorageError, memory_errors
 from adagpr.seeding import stream
-from adagpr.training.workers import begin_child
+from adagpr.training import begin_child
 from adagpr.tuning.storage import is_server, load_study, storage_failures, without_retries
 from adagpr.tuning.trial import (
     best_trial,

@@ -41,9 +41,7 @@ from adagpr.files import (
 )
 from adagpr.graph import Graph, Split
 from adagpr.system import describe_machine, num_cores
-from adagpr.training import Run, resolve
-from adagpr.training.config import config_digest, describe_data, differences, read_config
-from adagpr.training.several import fit_all, summarise
+from adagpr.training import Run, config_digest, describe_data, differences, fit_all, read_config, resolve, summarise
 from adagpr.tuning.result import StudyResult
 from adagpr.tuning.search import OnChange, run_trials
 from adagpr.tuning.space import Space, choose_space, read_space
@@ -295,7 +293,7 @@ def _now() -> str:
 
 def _best_toml(study: Study, chosen: dict[str, Any], num_trials: int) -> str:
     """The configuration as ``adagpr train --config`` reads it, below comments on where it comes from."""
-    plain = resolve(study.graph, study.splits[0], study.model, study.options(chosen["params"]))[1]
+    plain = resolve(study.graph, study.splits[0], study.model, study.options(chosen["params"])).plain
     tuned_on = ", ".join(study.plain["tuned_on"])
     comments = [
         f"# Number {chosen['number']}, best of {num_trials} trials: validation loss {chosen['value']} on {tuned_on}.",
@@ -355,7 +353,7 @@ def _test(study: Study, folder: Path, num_workers: int) -> dict[str, Any]:
         **summarise(runs),
         "unseen_test_acc": fmean(unseen) if unseen else None,
         "num_unseen_runs": len(unseen),
-        "tuned_val_loss": fmean(runs[number].val_loss for number in study.tuned),
+        "tuned_val_loss": fmean(runs[number].best_val_loss for number in study.tuned),
         "runs": rows,
     }
 
@@ -369,7 +367,7 @@ def _row(run: Run, folder: Path, num_test_seen: int) -> dict[str, Any]:
         "val_acc": run.val_acc,
         "best_epoch": run.best_epoch,
         "num_epochs": run.record["result"]["num_epochs"],
-        "val_loss": run.val_loss,
+        "val_loss": run.best_val_loss,
         "num_test": run.record["data"]["num_test"],
         "num_test_seen": num_test_seen,
         "folder": None if run.folder is None else str(run.folder.relative_to(folder)),

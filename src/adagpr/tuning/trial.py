@@ -100,9 +100,9 @@ class _Report:
 
     def end_split(self, run: Run) -> None:
         """Takes in a finished training; what it reached counts for the epochs that it did not need."""
-        self._loss = run.val_loss
+        self._loss = run.best_val_loss
         for rung in self._rungs:
-            if rung > run.record["result"]["num_epochs"]:
+            if rung > run.num_epochs:
                 self._report(rung)
         self._report(self._max_epochs)
         self.losses.append(self._loss)

@@ -1,0 +1,372 @@
+"""`fit`: from a graph and a split to a finished run, resumable at any moment.
+
+This file is in the order of a run: `fit` resolves the options, `open_run` opens the folder, `TrainingRun` prepares
+model and data and restores a checkpoint, `train` is the loop, and `TrainingRun.finish` measures and writes the result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from adagpr.errors import DivergedError, memory_errors
+from adagpr.graph import SPLIT_NAMES, Graph, Split
+from adagpr.metrics import accuracy
+from adagpr.nn import Model
+from adagpr.ops import Features, buffer_pool, cache_order, features, is_large
+from adagpr.system import available_memory, deferred_signals, describe_machine, forget_peak_memory, keep_freed_memory
+from adagpr.task import Classification, balanced_weights
+from adagpr.training.config import Setup, TrainingConfig, resolve
+from adagpr.training.folder import RunFolder, load_run
+from adagpr.training.run import RECORD_FORMAT, Run, history_table, predictions_table
+from adagpr.training.state import HISTORY_COLUMNS, Epoch, Measured, OnEpoch, State, Stopping
+
+CHECKPOINT_SECONDS = 5.0
+
+
+def fit(
+    graph: Graph,
+    split: Split,
+    model: str = "adagpr",
+    *,
+    out: Path | str | None = None,
+    on_epoch: OnEpoch | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    **options: Any,
+) -> Run:
+    """Trains a model on the training nodes, chooses the epoch on the validation nodes, and measures on the test nodes.
+
+    With ``out`` the run is kept in that folder. Calling `fit` again with the same arguments then resumes from the last
+    checkpoint and ends with the same bits as an uninterrupted run; a complete run is read and returned.
+
+    Args:
+        graph: The graph.
+        split: Which nodes to learn from, to choose the epoch on and to report.
+        model: Name of the model, such as ``"adagpr"``.
+        out: Folder of the run; none to keep it in memory only.
+        on_epoch: Called after each epoch with its number, its measurements and the stopping rule. If it returns
+            ``"stop"``, training ends there, and the best epoch so far counts.
+        checkpoint_seconds: Seconds between two checkpoints.
+        options: Arguments of the model and fields of `TrainingConfig`, by their names.
+
+    Raises:
+        InputError: Something does not fit; nothing was written.
+        StorageError: The disk is full or fails; the last checkpoint is still there.
+        OutOfMemoryError: There was not enough memory; the last checkpoint is still there.
+
+    Example:
+        >>> import adagpr
+        >>> graph, splits = adagpr.load("digits")
+        >>> run = adagpr.fit(graph, splits[0], num_layers=2, max_epochs=5)
+        >>> run.coefficients.shape
+        torch.Size([2, 4])
+    """
+    setup = resolve(graph, split, model, options)
+    with open_run(graph, split, setup, out) as run:
+        if isinstance(run, Run):
+            return run
+        run.train(on_epoch or ignore_epoch, checkpoint_seconds)
+        if run.failure is not None:
+            raise run.failure
+        return run.finish()
+
+
+def ignore_epoch(number: int, epoch: Epoch, stopping: Stopping) -> None:
+    """Does nothing after an epoch."""
+
+
+@contextlib.contextmanager
+def open_run(graph: Graph, split: Split, setup: Setup, out: Path | str | None) -> Iterator[TrainingRun | Run]:
+    """Starts a training, or resumes the one in the folder ``out``; yields the run itself if it is complete.
+
+    The folder is locked, and torch computes with the threads of the configuration, until the context ends.
+    """
+    folder = None if out is None else RunFolder(Path(out))
+    setup = setup if folder is None else folder.adopt(setup)
+    if folder is not None and folder.is_complete:
+        folder.remove_checkpoint()
+        yield load_run(folder.path)
+        return
+    with contextlib.nullcontext() if folder is None else folder.hold(setup):
+        if folder is not None and folder.is_complete:
+            yield load_run(folder.path)
+            return
+        with memory_errors(), buffer_pool(), threads(setup.config.num_threads or 1):
+            yield TrainingRun(graph, split, setup, folder)
+
+
+@contextlib.contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Has torch compute with so many threads until the context ends."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class TrainingRun:
+    """A run that is being trained: its state, its data, and its folder.
+
+    Attributes:
+        config: How to train.
+        state: How far training is; that of the last checkpoint, if there was one.
+        data: What the model is trained on.
+        num_batched: How many runs shared each step with this one, itself included.
+        failure: Why the run cannot be finished, if it diverged.
+    """
+
+    def __init__(self, graph: Graph, split: Split, setup: Setup, folder: RunFolder | None) -> None:
+        keep_freed_memory()
+        forget_peak_memory()
+        self._graph, self._split, self._plain, self._folder = graph, split, setup.plain, folder
+        self.config = setup.config
+        model = setup.model
+        model.seed(self.config.seed)
+        model.to(self.config.device)
+        set_memory(model, self.config, graph.num_nodes)
+        self.data = training_data(graph, split, self.config, model)
+        self.state = State(model, self.config)
+        self.num_batched = 1
+        self.failure: DivergedError | None = None
+        if folder is not None:
+            folder.restore_checkpoint(self.state)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing more to train."""
+        return self.failure is not None or self.state.is_over(self.config)
+
+    def train(self, on_epoch: OnEpoch, checkpoint_seconds: float) -> None:
+        """Trains until the run is over."""
+        try:
+            train(self.state, self.data, self.config, on_epoch, self.save, checkpoint_seconds)
+        except DivergedError as error:
+            self.failure = error
+
+    def add_epoch(self, loss: Tensor, measured: Measured, coeffs: Tensor | None) -> None:
+        """Adds an epoch that was trained side by side with other runs."""
+        try:
+            self.state.add_epoch(loss, measured, coeffs, self.config)
+        except DivergedError as error:
+            self.failure = error
+
+    def save(self) -> None:
+        """Writes a checkpoint, if the run is kept in a folder."""
+        if self._folder is not None:
+            self._folder.save_checkpoint(self.state)
+
+    def finish(self) -> Run:
+        """Measures a training that is over, and writes the run to its folder."""
+        model, state, graph, split = self.state.model, self.state, self._graph, self._split
+        task = Classification()
+        logits = evaluate(model, self.data).cpu()
+        temperature = task.calibrate(logits[split.val], graph.y[split.val])
+        parts = {name: getattr(split, name) for name in SPLIT_NAMES}
+        record = {
+            "format": RECORD_FORMAT,
+            "config": self._plain,
+            "data": _describe_data(graph, split),
+            "result": {
+                "best_epoch": state.stopping.best_epoch,
+                "num_epochs": len(state.history),
+                "stopped_by": state.stopped_by(self.config),
+                "val_objective": Epoch(*state.history[state.stopping.best_epoch - 1]).val_objective,
+                "primary": task.primary,
+                "scores": {name: task.scores(logits[at], graph.y[at]) for name, at in parts.items() if len(at)},
+            },
+            "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "machine": {
+                **describe_machine(state.seconds),
+                "together": self.num_batched,
+                "recompute": model.recompute,
+            },
+            "calibration": {"temperature": temperature},
+        }
+        coefficients = model.coefficients()
+        if coefficients is not None:
+            record["coefficients"] = coefficients.tolist()
+        history = history_table(state.history, HISTORY_COLUMNS, state.coeffs)
+        predictions = predictions_table(graph, split, logits, temperature)
+        folder = None if self._folder is None else self._folder.path
+        run = Run(record, model, history, predictions, folder, graph.recipe)
+        if self._folder is not None:
+            self._folder.save(run)
+        return run
+
+
+def set_memory(model: Model, config: TrainingConfig, num_nodes: int) -> None:
+    """Tells a model what to keep for the backward pass: as configured, else by the available memory."""
+    if not model.capabilities.fused_stack:
+        return
+    model.saved_dtype = torch.bfloat16 if config.activations == "bfloat16" else None
+    is_short = model.activation_bytes(num_nodes) > available_memory() / 2
+    model.recompute = is_short if config.recompute is None else config.recompute
+
+
+class Strategy(Protocol):
+    """What a model is trained on: a graph in memory, one process's shard of a graph, or batches of its parts."""
+
+    def step(self, state: State) -> Tensor:
+        """Learns from every training node once; returns the loss."""
+
+    def measure(self, model: Model) -> Measured:
+        """Measures the model on training and validation nodes, dropout off."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingData:
+    """A graph in memory, as a model is trained on it.
+
+    Attributes:
+        x: Features of all nodes.
+        structure: What the model prepared from the graph.
+        y: Classes of all nodes.
+        train: Positions of the training nodes.
+        val: Positions of the validation nodes.
+        class_weights: How much a node of each class counts; the same unless given.
+        order: Which node of the graph is at each position, if they were reordered.
+    """
+
+    x: Features
+    structure: Any
+    y: Tensor
+    train: Tensor
+    val: Tensor
+    class_weights: Tensor | None = None
+    order: Tensor | None = None
+
+    @cached_property
+    def task(self) -> Classification:
+        """Loss and scores."""
+        return Classification(self.class_weights)
+
+    @cached_property
+    def train_y(self) -> Tensor:
+        """The classes of the training nodes."""
+        return self.y[self.train]
+
+    @cached_property
+    def val_y(self) -> Tensor:
+        """The classes of the validation nodes."""
+        return self.y[self.val]
+
+    def step(self, state: State) -> Tensor:
+        """One step of the optimiser on the training nodes; returns the loss before it, dropout on."""
+        model = state.model
+        model.train()
+        state.optimizer.zero_grad()
+        loss = self.loss(model.logits_at(self.train, self.x, self.structure))
+        if state.decays:
+            loss.backward()
+            state.optimizer.step()
+        return loss.detach()
+
+    def loss(self, logits: Tensor) -> Tensor:
+        """The loss of the logits of the training nodes."""
+        return self.task.loss(logits, self.train_y)
+
+    def measure(self, model: Model) -> Measured:
+        """Measures the model on this graph."""
+        return self.measured(self.logits(model))
+
+    def measured(self, logits: Tensor) -> Measured:
+        """The measurements of logits of all nodes."""
+        on_train = logits.index_select(0, self.train)
+        on_val = logits.index_select(0, self.val)
+        val_loss = self.task.loss(on_val, self.val_y).item()
+        return Measured(accuracy(on_train, self.train_y), val_loss, accuracy(on_val, self.val_y))
+
+    def logits(self, model: Model) -> Tensor:
+        """Logits of all nodes in the order of this data, dropout off, no gradients."""
+        model.eval()
+        with torch.inference_mode():
+            logits: Tensor = model(self.x, self.structure)
+            return logits
+
+
+def training_data(graph: Graph, split: Split, config: TrainingConfig, model: Model) -> TrainingData:
+    """What the model is trained on: features, labels, and the structure that it prepares from training labels alone.
+
+    The nodes of a large graph are reordered by `adagpr.ops.cache_order`.
+    """
+    device, order = config.device, None
+    # Without validation nodes the training nodes choose the epoch.
+    train, val = split.train, split.val if len(split.val) else split.train
+    if is_large(graph.num_nodes):
+        positions = cache_order(graph.adj)
+        graph, order = graph.reordered(positions), torch.from_numpy(positions)
+        places = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order)))
+        train, val = places[train], places[val]
+    known = torch.full_like(graph.y, -1)
+    known[train] = graph.y[train]
+    structure = model.structure(replace(graph, y=known), config.direction, config.self_loops, device)
+    weights = None
+    if config.class_weights == "balanced":
+        weights = balanced_weights(torch.bincount(graph.y[train], minlength=graph.num_classes)).to(device)
+    x, y, order = features(graph.x).to(device), graph.y.to(device), None if order is None else order.to(device)
+    return TrainingData(x, structure, y, train.to(device), val.to(device), weights, order)
+
+
+def train(
+    state: State,
+    strategy: Strategy,
+    config: TrainingConfig,
+    on_epoch: OnEpoch,
+    save: Callable[[], None],
+    save_every: float,
+) -> None:
+    """Trains until patience or epochs run out; then the best epoch's parameters are in the model.
+
+    Args:
+        state: How far training is; changed in place.
+        strategy: What is trained on.
+        config: How to train.
+        on_epoch: Called after each epoch with its number, its measurements and the stopping rule.
+        save: Called every ``save_every`` seconds, and before a signal ends the process, to write a checkpoint.
+        save_every: Seconds between two checkpoints.
+    """
+    saved = started = time.perf_counter()
+    before = state.seconds
+    with deferred_signals() as deferred:
+        while not state.is_over(config):
+            loss = strategy.step(state)
+            state.add_epoch(loss, strategy.measure(state.model), state.model.coefficients(), config)
+            now = time.perf_counter()
+            state.seconds = before + now - started
+            if now - saved >= save_every or deferred.has_arrived:
+                save()
+                saved = time.perf_counter()
+            deferred.deliver()
+            state.tell(on_epoch)
+    state.model.load_state_dict(state.best)
+
+
+def evaluate(model: Model, data: TrainingData) -> Tensor:
+    """Logits of all nodes in the order of the graph, dropout off, no gradients."""
+    logits = data.logits(model)
+    return logits if data.order is None else torch.empty_like(logits).index_copy_(0, data.order, logits)
+
+
+def _describe_data(graph: Graph, split: Split) -> dict[str, Any]:
+    return {
+        "name": graph.name,
+        "num_nodes": graph.num_nodes,
+        "num_edges": graph.num_edges,
+        "num_features": graph.num_features,
+        "class_names": list(graph.class_names),
+        "split": split.name,
+        "num_train": len(split.train),
+        "num_val": len(split.val),
+        "num_test": len(split.test),
+        "notes": list(graph.notes),
+    }

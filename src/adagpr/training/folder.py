@@ -1,0 +1,171 @@
+"""The folder of a run, and how a run that was killed resumes.
+
+A folder holds ``config.toml``, while it trains ``checkpoint/state.safetensors``, and at the end ``model.safetensors``,
+``history.parquet``, ``predictions.parquet``, for a graph from tables ``recipe.json``, and, written last,
+``record.json``: if it is there, the run is complete. Every file is replaced atomically. The checkpoint carries
+parameters, the best parameters so far, Adam's moments, the history, the stopping rule's counters and the state of
+every random stream, so that a resumed training ends with the bits of an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import safetensors.torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from adagpr.errors import InputError, memory_errors
+from adagpr.files import folder_lock, make_folder, read_json, write_atomically, write_json, write_toml
+from adagpr.nn import build
+from adagpr.training.config import Setup, differences, read_config
+from adagpr.training.run import Run, check_format
+from adagpr.training.state import State
+
+
+class RunFolder:
+    """The folder of one run, on a graph in memory or on a partition."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._checkpoint = path / "checkpoint" / "state.safetensors"
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the folder holds a finished run."""
+        return (self.path / "record.json").exists()
+
+    def adopt(self, setup: Setup) -> Setup:
+        """The setup as the run in this folder was started, which had to choose a number of threads.
+
+        Raises:
+            InputError: The folder holds a run of another configuration.
+        """
+        path = self.path / "config.toml"
+        try:
+            stored = read_config(path) if path.exists() else None
+        except OSError as error:
+            raise InputError(f"Cannot read the folder {self.path}: {error.strerror}.") from error
+        if stored is None:
+            return setup
+        if setup.options.get("num_threads") is None:
+            setup = setup.with_threads(stored["training"]["num_threads"])
+        # Both sides go through JSON, so that a tuple and a list count as equal.
+        different = differences(stored, json.loads(json.dumps(setup.plain)))
+        if different:
+            raise InputError(
+                f"{self.path} holds a run of another configuration; these keys differ: {', '.join(different)}. "
+                "Choose another folder, or remove this one."
+            )
+        return setup
+
+    @contextlib.contextmanager
+    def hold(self, setup: Setup) -> Iterator[None]:
+        """Makes the folder, locks it for this process, and writes the configuration."""
+        make_folder(self.path)
+        with folder_lock(self.path):
+            # Another process may have started the run since it was looked at.
+            setup = self.adopt(setup)
+            if not (self.path / "config.toml").exists():
+                # TOML has no null, and a column may be called "none": what was not given is left out.
+                data = {key: value for key, value in setup.plain["data"].items() if value is not None}
+                write_toml(self.path / "config.toml", {**setup.plain, "data": data})
+            yield
+
+    def save_checkpoint(self, state: State) -> None:
+        """Writes all of a training in progress."""
+        make_folder(self._checkpoint.parent)
+        save_tensors(self._checkpoint, *state.tensors())
+
+    def restore_checkpoint(self, state: State) -> None:
+        """Puts the last checkpoint, if there is one, into ``state``."""
+        if self._checkpoint.exists():
+            self.restore_from(state, lambda: load_tensors(self._checkpoint))
+
+    def checkpoint_bytes(self) -> bytes:
+        """The content of the last checkpoint; empty if there is none."""
+        return self._checkpoint.read_bytes() if self._checkpoint.exists() else b""
+
+    def restore_from(self, state: State, read: Callable[[], tuple[dict[str, Tensor], dict[str, Any]]]) -> None:
+        """Puts what ``read`` returns into ``state``; a checkpoint that does not fit is an `InputError`."""
+        try:
+            with memory_errors():
+                state.restore(*read())
+        except InputError:
+            raise
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise _damaged(self._checkpoint, error) from error
+
+    def remove_checkpoint(self) -> None:
+        """Removes the checkpoint of a complete run."""
+        shutil.rmtree(self._checkpoint.parent, ignore_errors=True)
+
+    def save(self, run: Run) -> None:
+        """Writes a finished run, the record last."""
+        save_tensors(self.path / "model.safetensors", run.model.state_dict(), {})
+        for name, table in (("history", run.history), ("predictions", run.predictions)):
+            write_atomically(self.path / f"{name}.parquet", lambda path, table=table: pq.write_table(table, path))  # type: ignore[misc]
+        if run.recipe is not None:
+            write_json(self.path / "recipe.json", run.recipe)
+        write_json(self.path / "record.json", run.record)
+        self.remove_checkpoint()
+
+
+def load_run(folder: Path | str) -> Run:
+    """Reads a complete run back from its folder."""
+    folder = Path(folder)
+    if not (folder / "record.json").exists():
+        raise InputError(f"{folder} holds no complete run: there is no record.json in it.")
+    try:
+        with memory_errors():
+            record = check_format(read_json(folder / "record.json"))
+            arguments = dict(record["config"]["model"])
+            name = arguments.pop("name")
+            sizes = {"in_channels": record["data"]["num_features"], "out_channels": len(record["data"]["class_names"])}
+            model = build(name, {**sizes, **arguments})
+            model.load_state_dict(load_tensors(folder / "model.safetensors")[0])
+            tables = [pq.read_table(folder / f"{part}.parquet") for part in ("history", "predictions")]
+            recipe = read_json(folder / "recipe.json") if (folder / "recipe.json").exists() else None
+    except (InputError, KeyError, TypeError, RuntimeError, OSError, pa.ArrowException) as error:
+        raise InputError(f"The run in {folder} is damaged ({error}). Remove the folder to start it anew.") from error
+    model.eval()
+    return Run(record, model, tables[0], tables[1], folder, recipe)
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
+    """Writes named tensors and a header of plain data as safetensors, atomically."""
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    content = safetensors.torch.save(contiguous, {"header": json.dumps(header)})
+
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(content)
+
+    write_atomically(path, write)
+
+
+def load_bytes(content: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Reads the content of a file that `save_tensors` wrote."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["header"])
+    return safetensors.torch.load(content), header
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Reads what `save_tensors` wrote; a damaged file is an `InputError` that names it."""
+    try:
+        with safe_open(path, "pt") as file:
+            header: dict[str, Any] = json.loads(file.metadata()["header"])
+            return {name: file.get_tensor(name).clone() for name in file.keys()}, header  # noqa: SIM118
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    return InputError(f"{path} is damaged ({error}). Remove its folder to start this run anew.")

@@ -1,0 +1,360 @@
+"""Many runs of one model on one graph: other splits, other seeds.
+
+On a small graph an epoch is mostly the overhead of many small operations. There runs train side by side in one process
+and share their steps (see `adagpr.nn.BatchedModels`); runs that are kept in folders are also spread over processes.
+Each keeps its own parameters, optimiser, stopping rule and checkpoints, and ends with the bits of a run alone.
+"""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+import torch
+
+from adagpr.arguments import check
+from adagpr.errors import AdaGPRError, DivergedError, InputError
+from adagpr.graph import Graph, Split
+from adagpr.nn import BatchedModels, model_options
+from adagpr.system import deferred_signals, num_cores
+from adagpr.training.config import Setup, TrainingConfig, config_digest, resolve
+from adagpr.training.fit import CHECKPOINT_SECONDS, OnEpoch, TrainingRun, open_run
+from adagpr.training.folder import load_run
+from adagpr.training.optimizer import step_together
+from adagpr.training.run import Run
+from adagpr.training.workers import spread, uses_processes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Runs train side by side if their hidden matrices have at most so many elements, and at most so many at once. At 64
+# channels Texas has 11,712 elements, Cora 173,312.
+_SMALL = 40_000
+_MOST = 16
+
+Report = Callable[[tuple[Any, ...]], Any]
+
+
+class Job(NamedTuple):
+    """One of many runs."""
+
+    number: int
+    split: Split
+    seed: int
+    folder: Path | None
+
+
+@dataclass(frozen=True, eq=False)
+class Runs(Sequence[Run]):
+    """Complete runs of one model on one graph, in the order of splits and then seeds.
+
+    Attributes:
+        runs: The runs.
+        folder: Where they are kept, if anywhere.
+        num_asked: How many were asked for; more than there are while other processes still train theirs.
+        baseline_runs: The same runs without the graph, if they were asked for.
+    """
+
+    runs: tuple[Run, ...]
+    folder: Path | None = None
+    num_asked: int = 0
+    baseline_runs: tuple[Run, ...] = ()
+
+    @overload
+    def __getitem__(self, index: int) -> Run: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Run]: ...
+    def __getitem__(self, index: int | slice) -> Run | Sequence[Run]:
+        """The run with this number."""
+        return self.runs[index]
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no run is missing."""
+        return len(self.runs) + len(self.baseline_runs) == self.num_asked
+
+    def frame(self) -> pd.DataFrame:
+        """One row per run as a pandas frame, which must be installed."""
+        import pandas as pd
+
+        return pd.DataFrame([{**run.summary(), "test_acc": run.test_acc, "val_acc": run.val_acc} for run in self.runs])
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks, one row per run."""
+        head = "".join(f"<th>{key}</th>" for key in self.runs[0].summary())
+        rows = (f"<td>{'</td><td>'.join(map(html.escape, run.summary().values()))}</td>" for run in self.runs)
+        return f"<table><tr>{head}</tr><tr>{'</tr><tr>'.join(rows)}</tr></table>"
+
+
+def fit_all(
+    graph: Graph,
+    splits: Sequence[Split],
+    model: str = "adagpr",
+    *,
+    seeds: Sequence[int] = (0,),
+    out: Path | None = None,
+    root: Path | None = None,
+    without_graph: bool = False,
+    on_epoch: Callable[[int], OnEpoch] | None = None,
+    on_end: Callable[[int], None] | None = None,
+    num_workers: int | None = None,
+    rank: int = 0,
+    world_size: int = 1,
+    **options: Any,
+) -> Runs:
+    """Fits the model on every split with every seed; complete runs are read instead of repeated.
+
+    On a small graph runs train side by side in one process, and if they are kept in a folder they are spread over
+    processes, one per core. Either way each ends with the bits of a run alone.
+
+    Args:
+        graph: The graph that all splits share.
+        splits: The splits.
+        model: Name of the model.
+        seeds: The seeds.
+        out: Folder of the runs: of a single run itself, else with one folder per split and seed below it.
+        root: In place of ``out``: a folder in which that of the runs is named by data, model and a hash of the
+            configurations.
+        without_graph: Whether to fit every run once more with all layers at hop 0, below ``without-graph``.
+        on_epoch: Given the number of a run, from 0, returns what is called after its epochs. Runs without the graph
+            count on. Only runs in this process can be stopped by it.
+        on_end: Called with the number of a run that is complete.
+        num_workers: Number of processes, by default one per core; one if a run needs several threads itself.
+        rank: This caller's number among several that divide the runs. Each returns its own runs and those that the
+            others have completed in ``out`` by then; they do not wait for each other.
+        world_size: How many such callers there are.
+        options: Passed on to `fit`.
+
+    Raises:
+        DivergedError: A run diverged; all others are complete.
+    """
+    baseline_options = hop_0_options(model, options) if without_graph else {}
+    setup = resolve(graph, splits[0], model, {**options, "seed": seeds[0]})
+    for split in splits[1:]:
+        split.check(graph)
+    for seed in seeds[1:]:
+        check("training", TrainingConfig, {"seed": seed})
+    pairs = [(split, seed) for split in splits for seed in seeds]
+    if root is not None:
+        configs = [setup.plain_for(graph, *pair) for pair in pairs]
+        out = root / f"{Path(graph.name).name}-{model}-{config_digest(*configs)}"
+    folders = _run_folders(out, splits, seeds)
+    jobs = [Job(number, *pair, folders[number]) for number, pair in enumerate(pairs)]
+    own = jobs[rank::world_size]
+    receive = _receiver(on_epoch, on_end)
+    workers = (num_workers or num_cores()) if out is not None and setup.config.num_threads == 1 else 1
+    groups = in_groups(own, group_size(graph, setup), workers)
+    found = _fit_groups(graph, setup, groups, receive, workers)
+    if len(pairs) > 1:
+        _raise_failures(jobs, found)
+    runs = []
+    for job in jobs:
+        outcome = found.get(job.number)
+        if isinstance(outcome, AdaGPRError):
+            raise outcome
+        if outcome is None and job.folder is not None and (job.folder / "record.json").exists():
+            outcome = load_run(job.folder)
+        if outcome is not None:
+            runs.append(outcome)
+    if not without_graph:
+        return Runs(tuple(runs), out, len(jobs))
+    baseline = fit_all(
+        graph,
+        splits,
+        model,
+        seeds=seeds,
+        out=None if out is None else out / "without-graph",
+        on_epoch=None if on_epoch is None else lambda number: on_epoch(len(jobs) + number),
+        on_end=None if on_end is None else lambda number: on_end(len(jobs) + number),
+        num_workers=num_workers,
+        rank=rank,
+        world_size=world_size,
+        **baseline_options,
+    )
+    return Runs(tuple(runs), out, 2 * len(jobs), baseline.runs)
+
+
+def _run_folders(out: Path | None, splits: Sequence[Split], seeds: Sequence[int]) -> list[Path | None]:
+    """The folder of each run: ``out`` itself for a single run, else one below it per split and seed."""
+    for what, values in (("split", [split.name for split in splits]), ("seed", list(seeds))):
+        if len(set(values)) < len(values):
+            raise InputError(f"Each {what} may be given once, got {', '.join(str(value) for value in values)}.")
+    if out is None or len(splits) * len(seeds) == 1:
+        return [out] * (len(splits) * len(seeds))
+    return [out / f"{split.name.replace('/', '-')}-seed-{seed}" for split in splits for seed in seeds]
+
+
+def _receiver(on_epoch: Callable[[int], OnEpoch] | None, on_end: Callable[[int], None] | None) -> Report:
+    """What takes the messages of runs: ``(number, *measurements)`` after an epoch, ``(number,)`` at the end."""
+    callbacks: dict[int, OnEpoch] = {}
+
+    def receive(message: tuple[Any, ...]) -> Any:
+        number, *measured = message
+        if measured and on_epoch is not None:
+            if number not in callbacks:
+                callbacks[number] = on_epoch(number)
+            return callbacks[number](*measured)
+        return on_end(number) if not measured and on_end is not None else None
+
+    return receive
+
+
+def _fit_groups(
+    graph: Graph, setup: Setup, groups: Sequence[Sequence[Job]], receive: Report, num_workers: int
+) -> dict[int, Run | DivergedError]:
+    """The outcome of every job by its number; only what another process did is read back from its folder."""
+    found: dict[int, Run | DivergedError] = {}
+    if not uses_processes(len(groups), num_workers):
+        for group in groups:
+            found |= fit_group(graph, setup, group, receive)
+        return found
+
+    def work(group: Sequence[Job], report: Report) -> None:
+        for number, outcome in fit_group(graph, setup, group, report).items():
+            if isinstance(outcome, DivergedError):
+                report((number, outcome))
+
+    def receive_or_keep(message: tuple[Any, ...]) -> None:
+        if isinstance(message[-1], DivergedError):
+            found[message[0]] = message[-1]
+        else:
+            receive(message)
+
+    spread(groups, work, receive_or_keep, num_workers)
+    for job in (job for group in groups for job in group):
+        if job.number not in found and job.folder is not None:
+            found[job.number] = load_run(job.folder)
+    return found
+
+
+def _raise_failures(jobs: Sequence[Job], found: dict[int, Run | DivergedError]) -> None:
+    failures = [(job, found[job.number]) for job in jobs if isinstance(found.get(job.number), DivergedError)]
+    if failures:
+        job, error = failures[0]
+        raise DivergedError(
+            f"{len(failures)} of {len(jobs)} runs failed, all others are complete. "
+            f"Split {job.split.name}, seed {job.seed}: {error}"
+        )
+
+
+def in_groups(jobs: Sequence[Job], most: int, num_workers: int = 1) -> list[Sequence[Job]]:
+    """Jobs that train side by side, at most ``most``, such that all processes have equally much to do."""
+    size = max(1, min(most, -(-len(jobs) // num_workers)))
+    return [jobs[start : start + size] for start in range(0, len(jobs), size)]
+
+
+def group_size(graph: Graph, setup: Setup) -> int:
+    """How many runs train side by side: several if a hidden matrix is small and the model can share its steps."""
+    is_small = graph.num_nodes * setup.model.arguments.get("hidden_channels", 1) <= _SMALL
+    return _MOST if is_small and setup.config.device == "cpu" and setup.model.capabilities.batched else 1
+
+
+def fit_group(graph: Graph, setup: Setup, jobs: Sequence[Job], report: Report) -> dict[int, Run | DivergedError]:
+    """Fits jobs side by side in this process; returns for each number its run, or why there is none.
+
+    Args:
+        graph: The graph that all share.
+        setup: That of one of the jobs; the others differ in split and seed.
+        jobs: At most `group_size` of them.
+        report: Called with a job's number and its measurements after each epoch, and with the number alone at its end.
+    """
+    found: dict[int, Run | DivergedError] = {}
+    with ExitStack() as stack:
+        training: dict[int, TrainingRun] = {}
+        for job in jobs:
+            is_its_own = setup.plain == setup.plain_for(graph, job.split, job.seed)
+            own = setup if is_its_own else setup.variant(graph, job.split, job.seed)
+            opened = stack.enter_context(open_run(graph, job.split, own, job.folder))
+            if isinstance(opened, Run):
+                found[job.number] = opened
+                report((job.number,))
+            else:
+                training[job.number] = opened
+        for number, outcome in _train_side_by_side(training, report):
+            found[number] = outcome
+    return {job.number: found[job.number] for job in jobs}
+
+
+def _train_side_by_side(training: dict[int, TrainingRun], report: Report) -> Iterator[tuple[int, Run | DivergedError]]:
+    """Trains until all are over; yields each with its number when it is, and the others carry on."""
+    saved = time.perf_counter()
+    while training:
+        for number in [number for number, run in training.items() if run.is_over]:
+            run = training.pop(number)
+            run.state.model.load_state_dict(run.state.best)
+            yield number, run.failure or run.finish()
+            report((number,))
+        if len(training) == 1:
+            ((number, run),) = training.items()
+            run.train(_after_epoch(number, report), CHECKPOINT_SECONDS)
+        elif training:
+            saved = _train_until_one_is_over(training, report, saved)
+
+
+def _after_epoch(number: int, report: Report) -> OnEpoch:
+    return lambda *measured: report((number, *measured))
+
+
+def _train_until_one_is_over(training: dict[int, TrainingRun], report: Report, saved: float) -> float:
+    """Trains in shared steps until one run is over; returns when checkpoints were last written."""
+    runs = list(training.values())
+    models = BatchedModels([run.state.model for run in runs], runs[0].data.structure)
+    x = runs[0].data.x
+    for run in runs:
+        run.num_batched = max(run.num_batched, len(runs))
+    started = time.perf_counter()
+    before = [run.state.seconds for run in runs]
+    with deferred_signals() as deferred:
+        while not any(run.is_over for run in runs):
+            for run in runs:
+                run.state.optimizer.zero_grad()
+            logits = models(x, training=True, nodes=[run.data.train for run in runs])
+            losses = [run.data.loss(own) for own, run in zip(logits, runs, strict=True)]
+            torch.stack(losses).sum().backward()
+            step_together([run.state.optimizer for run in runs])
+            with torch.inference_mode():
+                logits = models(x, training=False)
+            for run, loss, own, coeffs in zip(runs, losses, logits, models.coefficients(), strict=True):
+                run.add_epoch(loss, run.data.measured(own), coeffs)
+            now = time.perf_counter()
+            for run, seconds in zip(runs, before, strict=True):
+                run.state.seconds = seconds + (now - started) / len(runs)
+            if now - saved >= CHECKPOINT_SECONDS or deferred.has_arrived:
+                for run in runs:
+                    run.save()
+                saved = time.perf_counter()
+            deferred.deliver()
+            for number, run in training.items():
+                if run.failure is None:
+                    run.state.tell(_after_epoch(number, report))
+    return saved
+
+
+def hop_0_options(model: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of the same model with every layer at hop 0: a residual network that does not see the graph."""
+    if "projection" not in model_options(model):
+        raise InputError(f"The model '{model}' has no coefficients that could be set to hop 0.")
+    decay = options.get("weight_decay")
+    changed = {"projection": "fixed", "fixed_coeffs": [1.0], "num_coeffs": 1}
+    if isinstance(decay, dict):
+        changed["weight_decay"] = {name: value for name, value in decay.items() if name != "coeffs"}
+    return {**options, **changed}
+
+
+def summarise(runs: Sequence[Run]) -> dict[str, float | int]:
+    """Mean and standard deviation of test and validation accuracy over runs."""
+    summary: dict[str, float | int] = {"num_runs": len(runs)}
+    for part in ("test_acc", "val_acc"):
+        values = [getattr(run, part) for run in runs]
+        summary[part] = fmean(values)
+        summary[f"{part}_std"] = stdev(values) if len(values) > 1 else 0.0
+    return summary

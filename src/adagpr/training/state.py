@@ -1,0 +1,220 @@
+"""A training in progress: parameters, optimiser, history and stopping rule. A checkpoint holds all of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from adagpr import seeding
+from adagpr.errors import DivergedError
+from adagpr.nn import Model
+from adagpr.training.config import TrainingConfig
+from adagpr.training.optimizer import Adam
+
+
+class Measured(NamedTuple):
+    """What is measured after a step, dropout off; see `Epoch`."""
+
+    train_acc: float
+    val_loss: float
+    val_acc: float
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What is measured after one training step.
+
+    Attributes:
+        train_loss: Loss of the step itself, dropout on.
+        train_acc: Accuracy on the training nodes, dropout off.
+        val_loss: Loss on the validation nodes, dropout off, without penalties.
+        val_acc: Accuracy on the validation nodes.
+        penalty: What the penalties add to a loss; 0 with Adam's decay.
+    """
+
+    train_loss: float
+    train_acc: float
+    val_loss: float
+    val_acc: float
+    penalty: float
+
+    @property
+    def val_objective(self) -> float:
+        """Validation loss with the penalties."""
+        return self.val_loss + self.penalty
+
+
+HISTORY_COLUMNS = [field.name for field in fields(Epoch)]
+
+
+@dataclass
+class Stopping:
+    """Tracks the best epoch and counts the epochs without progress. Validation decides; test nodes are never used.
+
+    Attributes:
+        best_epoch: The epoch whose parameters count, from 1; 0 before the first.
+        waited: Epochs since the last progress.
+        lowest: Lowest value so far of everything that may count as progress; accuracies are stored negative.
+    """
+
+    best_epoch: int = 0
+    waited: int = 0
+    lowest: dict[str, float] = field(default_factory=dict)
+
+    def update(self, number: int, epoch: Epoch, config: TrainingConfig) -> bool:
+        """Adds one epoch and tells whether it is the best so far."""
+        measured = {"val_loss": epoch.val_loss, "val_objective": epoch.val_objective, "val_acc": -epoch.val_acc}
+        watched = {config.monitor, "val_loss", "val_acc"} if config.progress == "validation" else {config.monitor}
+        better = {name for name in watched if measured[name] < self.lowest.get(name, math.inf)}
+        self.lowest |= {name: measured[name] for name in better}
+        if config.monitor in better:
+            self.best_epoch = number
+        self.waited = 0 if better else self.waited + 1
+        return config.monitor in better
+
+    def is_over(self, config: TrainingConfig) -> bool:
+        """Whether patience has run out."""
+        return config.patience is not None and self.waited >= config.patience
+
+
+# Called after each epoch with its number, its measurements and the stopping rule; may ask to stop.
+OnEpoch = Callable[[int, Epoch, Stopping], Literal["stop"] | None]
+
+
+class State:
+    """Everything that changes while a model trains.
+
+    Attributes:
+        model: The model with its current parameters.
+        optimizer: Adam.
+        stopping: The stopping rule's memory.
+        history: One row of numbers per epoch, in the order of the fields of `Epoch`.
+        best: The parameters of the best epoch.
+        seconds: Time spent training so far, in all processes that worked on it.
+        is_stopped: Whether a callback asked to stop.
+    """
+
+    def __init__(self, model: Model, config: TrainingConfig) -> None:
+        self.model = model
+        self.decays = _decays(model, config)
+        # The gradient of w * |p|^2 is 2 w p, which is Adam's decay at 2 w.
+        factor = 2.0 if config.decay == "penalty" else 1.0
+        groups: dict[float, list[torch.nn.Parameter]] = {}
+        for name, parameters in model.parameter_groups().items():
+            groups.setdefault(factor * self.decays[name], []).extend(parameters)
+        self.optimizer = Adam(groups, config.lr)
+        self.stopping = Stopping()
+        self.history: list[list[float]] = []
+        self._coeffs: Tensor | None = None
+        self.best = {name: value.clone() for name, value in model.state_dict().items()}
+        self.seconds = 0.0
+        self.is_stopped = False
+
+    def penalty(self) -> float:
+        """What the penalties add to a loss."""
+        total = 0.0
+        for name, parameters in self.model.parameter_groups().items():
+            if self.decays[name] > 0:
+                norms = torch.stack(torch._foreach_norm([parameter.detach() for parameter in parameters]))
+                total += self.decays[name] * norms.square().sum().item()
+        return total
+
+    def add_epoch(self, loss: Tensor, measured: Measured, coeffs: Tensor | None, config: TrainingConfig) -> None:
+        """Adds an epoch to the history, and keeps its parameters if it is the best so far.
+
+        Args:
+            loss: The loss of its training step.
+            measured: What was measured after the step, dropout off.
+            coeffs: The coefficients after the step, if the model has any.
+            config: How to train.
+
+        Raises:
+            DivergedError: The loss is not finite.
+        """
+        penalty = self.penalty() if config.decay == "penalty" else 0.0
+        epoch = Epoch(train_loss=loss.item(), **measured._asdict(), penalty=penalty)
+        number = len(self.history) + 1
+        if not math.isfinite(epoch.train_loss + epoch.val_objective):
+            raise DivergedError(f"Training diverged at epoch {number}: the loss is not finite. Try a smaller lr.")
+        self.history.append([getattr(epoch, name) for name in HISTORY_COLUMNS])
+        if coeffs is not None:
+            self._keep(coeffs)
+        if self.stopping.update(number, epoch, config):
+            self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
+
+    @property
+    def coeffs(self) -> Tensor | None:
+        """The coefficients after each epoch, ``[epochs, layers, hops]``, if the model has any."""
+        return None if self._coeffs is None else self._coeffs[: len(self.history)]
+
+    def _keep(self, coeffs: Tensor) -> None:
+        # In one block that doubles: one small block per epoch, between large ones that come and go, would keep the C
+        # library from reusing their memory, and it would ask the system for more and more.
+        number, rows = len(self.history), self._coeffs
+        if rows is None or number > len(rows):
+            larger = torch.empty(max(2 * number, 64), *coeffs.shape, dtype=coeffs.dtype)
+            if rows is not None:
+                larger[: len(rows)] = rows
+            self._coeffs = rows = larger
+        rows[number - 1] = coeffs
+
+    def tell(self, on_epoch: OnEpoch) -> None:
+        """Reports the last epoch; training is over if the callback asks to stop."""
+        self.is_stopped = on_epoch(len(self.history), self.last_epoch, self.stopping) == "stop"
+
+    @property
+    def last_epoch(self) -> Epoch:
+        """The measurements of the last epoch."""
+        return Epoch(*self.history[-1])
+
+    def is_over(self, config: TrainingConfig) -> bool:
+        """Whether patience or epochs have run out, or a callback asked to stop."""
+        # A model without parameters has nothing to learn: it is measured once.
+        num_epochs = config.max_epochs if self.decays else 1
+        return self.is_stopped or len(self.history) >= num_epochs or self.stopping.is_over(config)
+
+    def stopped_by(self, config: TrainingConfig) -> str:
+        """What ended the training, as the record names it."""
+        if self.is_stopped:
+            return "callback"
+        return "patience" if self.stopping.is_over(config) else "max_epochs"
+
+    def tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The state as named tensors and a header of plain data."""
+        tensors = {f"model/{name}": value for name, value in self.model.state_dict().items()}
+        tensors |= {f"best/{name}": value for name, value in self.best.items()}
+        tensors |= self.optimizer.tensors(self.model)
+        tensors["history"] = torch.tensor(self.history, dtype=torch.float64)
+        if self.coeffs is not None:
+            tensors["coeffs"] = self.coeffs
+        header = {
+            "stopping": asdict(self.stopping),
+            "generator": seeding.capture(self.model.generator),
+            "seconds": self.seconds,
+        }
+        return tensors, header
+
+    def restore(self, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
+        """Puts back what `tensors` returned."""
+        self.model.load_state_dict(_under("model/", tensors))
+        self.best = _under("best/", tensors)
+        self.optimizer.restore(self.model, tensors)
+        self.history = tensors["history"].tolist()
+        self._coeffs = tensors.get("coeffs")
+        self.stopping = Stopping(**header["stopping"])
+        seeding.restore(self.model.generator, header["generator"])
+        self.seconds = header["seconds"]
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _decays(model: Model, config: TrainingConfig) -> dict[str, float]:
+    decay = config.weight_decay
+    return {name: decay.get(name, 0.0) if isinstance(decay, dict) else decay for name in model.parameter_groups()}
