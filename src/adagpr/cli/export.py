@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from adagpr.cli.console import show, show_json, table
-from adagpr.cli.options import DataRoot, MovedFile
+from adagpr.cli.options import AsJson, DataRoot, MovedFile, TrainedRun
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run of adagpr or gcnii.")],
+    run: TrainedRun,
     format: Annotated[  # noqa: A002 - the name of the flag
-        str, typer.Option(metavar="FORMAT", help="safetensors, onnx or torch (a .pt2 program).")
+        str, typer.Option(metavar="FORMAT", help="Kind of file: safetensors, onnx or torch (a .pt2 program).")
     ] = "safetensors",
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="The file. Default: exported.* in the run.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="The file to write. Default: exported.* in the run."),
     ] = None,
     dataset: MovedFile = None,
     data_root: DataRoot = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Export a run: hops and layers that are not used are left out, and you see how much that saved.
+    """Export a run without the hops and layers that it does not use, and show how much that saves.
 
     For example: adagpr export runs/texas-adagpr-0123 --format onnx -o texas.onnx
     """

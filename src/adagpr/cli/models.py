@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adagpr.cli.console import note, show, show_json, table
+from adagpr.cli.options import AsJson
 
 if TYPE_CHECKING:
     from adagpr.nn import ModelInfo
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def models(
     name: Annotated[str | None, typer.Argument(help="A model, to see its options.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the models: paper, depth, number of parameters, and what each is good for."""
     from adagpr.nn import MODELS, describe_model

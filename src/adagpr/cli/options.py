@@ -19,9 +19,20 @@ if TYPE_CHECKING:
     from adagpr.graph import Graph
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Dataset = Annotated[
+    str | None, typer.Argument(help="A data set (see: adagpr data ls) or an .npz file, unless you give tables.")
+]
 DataRoot = Annotated[Path | None, typer.Option(help="Folder of the data files. Default: $ADAGPR_DATA, else a cache.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Number of processes. Default: one per core.")]
 MovedFile = Annotated[str | None, typer.Option(help="Where the run's .npz file is now, if it has moved.")]
+SplitName = Annotated[
+    str | None,
+    typer.Option(
+        help="Name of the split: public, geom-gcn (all ten), geom-gcn/3, random/7; for tables stratified/7. "
+        "Default: the data set's own."
+    ),
+]
+TrainedRun = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run of adagpr or gcnii.")]
 
 # A user's own graph in two tables: the arguments of `adagpr.load`, and the options that give them.
 TABLE_OPTIONS: dict[str, tuple[Any, Any]] = {

@@ -10,7 +10,7 @@ import typer
 
 from adagpr.cli.console import progress, show, show_json
 from adagpr.cli.interruption import interruptible
-from adagpr.cli.options import DataRoot, check_tables, takes_tables
+from adagpr.cli.options import AsJson, DataRoot, Dataset, check_tables, takes_tables
 from adagpr.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,30 +23,30 @@ _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?\s*$", re.IGNORECASE)
 def partition(
     parts: Annotated[int, typer.Option(metavar="P", help="Number of parts.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the partition.")],
-    dataset: Annotated[
-        str | None, typer.Argument(help="A data set (see: adagpr data ls) or an .npz file, unless tables are given.")
-    ] = None,
+    dataset: Dataset = None,
     split: Annotated[
         str | None,
-        typer.Option(help="public, geom-gcn/3, random/7; of tables given, stratified/7. Default: the set's own."),
+        typer.Option(
+            help="Name of the split: public, geom-gcn/3, random/7; for tables stratified/7. Default: the data's own."
+        ),
     ] = None,
     method: Annotated[
         str,
         typer.Option(
-            help="metis: fewest edges between parts, needs the graph in memory. greedy: tables in bounded memory, "
-            "their numbers as they are. auto: metis where the memory is enough."
+            help="metis cuts the fewest edges and needs the graph in memory; greedy reads tables in bounded memory and "
+            "uses their numbers unchanged; auto is metis if the memory suffices."
         ),
     ] = "auto",
     memory: Annotated[
-        str | None, typer.Option(help="Memory to use, such as 4GB. Default: half of what is available.")
+        str | None, typer.Option(help="Memory to use, such as 4GB. Default: half of the available memory.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Chooses the split where one is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the split, if one is drawn.")] = 0,
     *,
     tables: dict[str, Any],
     data_root: DataRoot = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Cut a graph into parts on disk; repeat the same command to resume after an interruption.
+    """Cut a graph into parts on disk; if it is stopped, the same command resumes.
 
     For example: adagpr partition --nodes nodes.parquet --edges edges.parquet --label y --parts 64 -o parts
     """

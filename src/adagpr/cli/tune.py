@@ -11,7 +11,7 @@ import typer
 
 from adagpr.cli.console import progress, show, show_json, table
 from adagpr.cli.interruption import interruptible
-from adagpr.cli.options import DataRoot, check_tables, show_notes, takes_tables
+from adagpr.cli.options import AsJson, DataRoot, Dataset, Jobs, SplitName, check_tables, show_notes, takes_tables
 from adagpr.cli.request import read_request
 from adagpr.errors import InputError
 
@@ -24,43 +24,41 @@ _SAVED = {"*": "The same command resumes; trials that were running are run again
 @takes_tables
 def tune(
     out: Annotated[Path, typer.Option(help="Folder of the study.")],
-    dataset: Annotated[
-        str | None, typer.Argument(help="A data set (see: adagpr data ls) or an .npz file; none for tables.")
-    ] = None,
+    dataset: Dataset = None,
     model: Annotated[str, typer.Option(help="Name of the model.")] = "adagpr",
     space: Annotated[
         str | None,
-        typer.Option(help="A search space by name, or a .toml file. Default: the paper's for this set, else general."),
+        typer.Option(
+            help="Name of a search space, or a .toml file. Default: the paper's for this data set, else general."
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Fix an option instead of searching it; repeatable."),
     ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="As for train: public, geom-gcn (all ten), random/7. Default: the set's own.")
-    ] = None,
+    split: SplitName = None,
     splits: Annotated[
-        str, typer.Option(help="Which of several splits trials train on: 0, or 0,3,5, or all. All are tested.")
+        str, typer.Option(help="Splits to search on, such as 0 or 0,3,5 or all; the result is tested on every split.")
     ] = "0",
-    trials: Annotated[int, typer.Option(min=1, help="Trials, pruned ones included.")] = 40,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one for each core.")] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Number of trials, including pruned ones.")] = 40,
+    jobs: Jobs = None,
     storage: Annotated[
         str | None,
         typer.Option(
             metavar="FILE|URL",
-            help="Journal file, or postgresql://USER@HOST/DATABASE for several machines (password in PGPASSWORD or "
-            "~/.pgpass). Default: a journal in the folder.",
+            help="Where trials are stored: a journal file, or for several machines postgresql://USER@HOST/DATABASE "
+            "(password in PGPASSWORD or ~/.pgpass). Default: a journal in the folder.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the search and of every training.")] = 0,
     data_root: DataRoot = None,
     *,
     tables: dict[str, Any],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Search the configuration with the lowest validation loss; the test nodes are asked once, afterwards.
+    """Search the options of a model by validation loss, then test the best once.
 
-    Repeat the same command to resume after an interruption, with more --trials to add some.
+    If it is stopped, the same command resumes; with more --trials it continues the search.
     For example: adagpr tune texas --trials 40 --jobs 2 --out runs/tune-texas
     """
     request = read_request(None, settings or [])
