@@ -9,8 +9,7 @@ scikit-learn hands an estimator rows and cuts them apart as it likes, while a gr
   ``cross_val_score`` and ``GridSearchCV``.
 
 Training is that of `adagpr.fit`. A stratified part of the labelled nodes is held out to choose the epoch. There are no
-test nodes, since none must be lost to them; where `adagpr.fit` needs a node that is in no other part, it gets a twin: a
-node with the features and the neighbours of another, which nobody reads, so that it changes nothing for the others.
+test nodes, because every label is needed to learn.
 """
 
 from __future__ import annotations
@@ -97,8 +96,7 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         feature_names_in_: Names of these columns, where ``X`` had names.
         coefficients_: The weight of each hop in each layer, ``[num_layers, num_coeffs]``.
         n_iter_: Number of epochs.
-        run_: The `Run` of the training: history, validation accuracy, model. Its last nodes are twins, and its test
-            figures, which are those of a twin, mean nothing.
+        run_: The `Run` of the training: history, validation accuracy, model. It has no test nodes.
 
     Example:
         >>> from sklearn.datasets import load_iris
@@ -115,7 +113,6 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     _x: Rows
     _adj: sp.csr_array
     _fitted: np.ndarray
-    _temperature: float
     _is_joined: bool
 
     def __init__(
@@ -282,24 +279,10 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _train(self, codes: np.ndarray, fraction: float) -> Run:
         seed = seed_of(self.random_state)
         train, val = hold_out(codes, fraction, seed)
-        # One twin is the test part; where nothing could be held out, twins of the training nodes choose the epoch.
-        twins = np.append(val[:0] if len(val) else train, train[0])
-        copies = len(codes) + np.arange(len(twins))
-        chosen_on = val if len(val) else copies[:-1]
-        split = Split(torch.from_numpy(train), torch.from_numpy(chosen_on), torch.from_numpy(copies[-1:]))
-        loops = self._adj.diagonal()[twins]
-        reads = sp.csr_array(self._adj[twins] - fixed_count_rows(loops, twins, len(codes)))
-        graph = Graph(
-            stack(self._x, self._x[twins]),
-            attached(self._adj, reads, loops),
-            torch.from_numpy(np.append(codes, codes[twins])),
-            tuple(str(item) for item in self.classes_),
-        )
+        split = Split(torch.from_numpy(train), torch.from_numpy(val), torch.empty(0, dtype=torch.int64))
+        graph = Graph(self._x, self._adj, torch.from_numpy(codes), tuple(str(item) for item in self.classes_))
         options = {name: value for name, value in self.get_params(deep=False).items() if name not in _OWN}
-        run = fit(graph, split, "adagpr", seed=seed, **options)
-        # What the training nodes would say of how sure to be is not to be trusted.
-        self._temperature = run.temperature if len(val) else 1.0
-        return run
+        return fit(graph, split, "adagpr", seed=seed, **options)
 
     def _nearest(self, x: Rows) -> sp.csr_array:
         """Each row joined to its nearest ones, both ways."""
@@ -324,7 +307,7 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             search = NearestNeighbors(n_neighbors=count).fit(points(self._x))
             targets = search.kneighbors(points(rows), return_distance=False)
             reads = fixed_count_rows(np.ones(targets.size), targets.ravel(), num_nodes, count)
-            adj = attached(self._adj, reads, np.zeros(len(new)))
+            adj = attached(self._adj, reads)
             result[new] = self._forward(stack(self._x, rows), adj)[num_nodes:]
         return result
 
@@ -345,4 +328,4 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         structure = model.structure(graph, dtype=torch.float64)
         with torch.inference_mode():
             logits = model(features(graph.x, torch.float64), structure)
-            return np.asarray((logits / self._temperature).softmax(-1).numpy())
+            return np.asarray((logits / self.run_.temperature).softmax(-1).numpy())

@@ -40,12 +40,11 @@ def fixed_count_rows(values: np.ndarray, columns: np.ndarray, num_columns: int, 
     return sp.csr_array((values, columns, starts), shape=(len(starts) - 1, num_columns))
 
 
-def attached(adj: sp.csr_array, reads: sp.csr_array, loops: np.ndarray) -> sp.csr_array:
-    """``adj`` with further nodes, which read its nodes and themselves by ``loops`` and which none of its nodes read."""
-    none = sp.csr_array((adj.shape[0], len(loops)))
-    result = sp.csr_array(sp.block_array([[adj, none], [reads, sp.diags_array(loops)]], format="csr"))
-    result.eliminate_zeros()
-    return result
+def attached(adj: sp.csr_array, reads: sp.csr_array) -> sp.csr_array:
+    """``adj`` with further nodes, which read its nodes and which none of its nodes read."""
+    num_new, num_nodes = reads.shape
+    nobody = sp.csr_array((num_nodes + num_new, num_new))
+    return sp.csr_array(sp.hstack([sp.vstack([adj, reads]), nobody], format="csr"))
 
 
 def like(model: Rows, x: Rows) -> Rows:
