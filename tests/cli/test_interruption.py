@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,20 @@ def test_with_a_complete_run_it_says_that_the_others_are_left(tmp_path: Path) ->
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_where_nothing_is_written_it_only_says_that_it_stopped(number: signal.Signals, code: int) -> None:
     assert stopped(number, "load") == (code, "Stopped.\n")
+
+
+def test_the_runs_of_others_are_not_taken_for_its_own(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "another").mkdir(parents=True)
+    (tmp_path / "runs" / "another" / "record.json").touch()
+    script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    script += "from adagpr.cli.main import main; main()"
+    command = [sys.executable, "-c", script, "train", "csbm", "--set", "max_epochs=1000000", "--set", "patience=none"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not list(tmp_path.glob("runs/csbm-*/config.toml")):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+    has_checkpoint = bool(list(tmp_path.glob("runs/csbm-*/checkpoint/state.safetensors")))
+    assert process.returncode == 130
+    assert ("resumes from the last checkpoint" in errors) == has_checkpoint
+    assert ("Nothing was saved yet" in errors) == (not has_checkpoint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -38,18 +38,21 @@ def terminable() -> Iterator[None]:
 
 
 @contextmanager
-def interruptible(folder: Path | None = None, saved: Mapping[str, str] = TRAINING) -> Iterator[None]:
+def interruptible(
+    folder: Path | Callable[[], Path | None] | None = None, saved: Mapping[str, str] = TRAINING
+) -> Iterator[None]:
     """Ends a stopped command with one sentence, and with exit code 130 after Ctrl-C or 143 after SIGTERM.
 
     Args:
-        folder: Where the command saves what it has done; none if it saves nothing.
+        folder: Where the command saves what it has done, or a function that says so; none if it saves nothing.
         saved: By pattern of file in that folder or below, what the same command will do if there is one; the first
             that fits is said.
     """
     try:
         yield
     except KeyboardInterrupt as error:
-        sys.stderr.write(f"Stopped. {_outlook(folder, saved)}".strip() + "\n")
+        place = folder() if callable(folder) else folder
+        sys.stderr.write(f"Stopped. {_outlook(place, saved)}".strip() + "\n")
         raise typer.Exit(143 if isinstance(error, Terminated) else 130) from None
 
 

@@ -101,7 +101,11 @@ def train(
     if dataset is None and split is None:
         _check_sums(request, describe_data(graph, splits[0]))
     num_runs, max_epochs = len(splits) * len(seeds), options.get("max_epochs", TrainingConfig().max_epochs)
-    with training_bar(out or Path("runs"), num_runs * (1 + without_graph), max_epochs) as (start, end):
+    folders: list[Path] = []
+    with training_bar(lambda: folders[0] if folders else None, num_runs * (1 + without_graph), max_epochs) as (
+        start,
+        end,
+    ):
         runs = fit_all(
             graph,
             splits,
@@ -110,6 +114,7 @@ def train(
             out=out,
             root=Path("runs") if out is None else None,
             without_graph=without_graph,
+            on_start=folders.append,
             on_epoch=lambda number: start(number, "without the graph" if number >= num_runs else ""),
             on_end=end,
             **_processes(jobs),

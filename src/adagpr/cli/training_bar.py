@@ -17,7 +17,9 @@ Start = Callable[[int, str], Callable[..., None]]
 
 
 @contextmanager
-def training_bar(folder: Path, num_runs: int, max_epochs: int | None) -> Iterator[tuple[Start, Callable[[int], None]]]:
+def training_bar(
+    folder: Path | Callable[[], Path | None], num_runs: int, max_epochs: int | None
+) -> Iterator[tuple[Start, Callable[[int], None]]]:
     """A bar for each run under way; if the command is stopped, it says how the runs in ``folder`` resume."""
     with interruptible(folder), progress() as bars:
 

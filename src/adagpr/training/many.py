@@ -104,6 +104,7 @@ def fit_all(
     out: Path | None = None,
     root: Path | None = None,
     without_graph: bool = False,
+    on_start: Callable[[Path], None] | None = None,
     on_epoch: Callable[[int], OnEpoch] | None = None,
     on_end: Callable[[int], None] | None = None,
     num_workers: int | None = None,
@@ -125,6 +126,7 @@ def fit_all(
         root: In place of ``out``: a folder in which that of the runs is named by data, model and a hash of the
             configurations.
         without_graph: Whether to fit every run once more with all layers at hop 0, below ``without-graph``.
+        on_start: Called with the folder of the runs, if there is one, before the first is fitted.
         on_epoch: Given the number of a run, from 0, returns what is called after its epochs. Runs without the graph
             count on. Only runs in this process can be stopped by it.
         on_end: Called with the number of a run that is complete.
@@ -147,6 +149,8 @@ def fit_all(
     if root is not None:
         configs = [setup.plain_for(graph, *pair) for pair in pairs]
         out = root / f"{Path(graph.name).name}-{model}-{config_digest(*configs)}"
+    if out is not None and on_start is not None:
+        on_start(out)
     folders = _run_folders(out, splits, seeds)
     jobs = [Job(number, *pair, folders[number]) for number, pair in enumerate(pairs)]
     own = jobs[rank::world_size]
