@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adagpr.cli import console
-from adagpr.cli.options import DataRoot, MovedFile
+from adagpr.cli.options import AsJson, DataRoot, MovedFile, TrainedRun
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,15 +22,15 @@ _FORMS = {"spectrum": "sum of |lambda|^k", "trace": "root of Tr[A(mu)^2]", "degr
 
 
 def bounds(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run of AdaGPR or GCNII.")],
+    run: TrainedRun,
     delta: Annotated[float, typer.Option(help="The bound holds with probability 1 - delta.")] = 0.05,
     dataset: MovedFile = None,
-    num_probes: Annotated[int, typer.Option(help="Random starts, where the spectrum is estimated.")] = 16,
-    num_steps: Annotated[int, typer.Option(help="Lanczos steps of each.")] = 64,
-    max_exact: Annotated[int, typer.Option(help="Nodes up to which the spectrum is exact.")] = 5_000,
-    seed: Annotated[int, typer.Option(min=0, help="Chooses the random starts.")] = 0,
+    num_probes: Annotated[int, typer.Option(help="Number of random vectors, if the spectrum is estimated.")] = 16,
+    num_steps: Annotated[int, typer.Option(help="Lanczos steps per random vector.")] = 64,
+    max_exact: Annotated[int, typer.Option(help="Largest number of nodes for which the spectrum is exact.")] = 5_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random vectors.")] = 0,
     data_root: DataRoot = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the bounds as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Evaluate Theorem 1 and Corollary 1 of the paper at a run's weights and coefficients.
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from adagpr.cli import console
+from adagpr.cli.options import AsJson
 
 
 def compare(
@@ -18,8 +19,8 @@ def compare(
         ),
     ],
     runs_b: Annotated[Path, typer.Argument(metavar="RUNS_B", help="Model B: the same.")],
-    measure: Annotated[str, typer.Option(help="test_acc, or val_acc to choose a model by.")] = "test_acc",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+    measure: Annotated[str, typer.Option(help="What to compare: test_acc, or val_acc to choose a model.")] = "test_acc",
+    as_json: AsJson = False,
 ) -> None:
     """Compare two models split by split: the mean difference, its interval, and an exact test.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adagpr.cli import console
-from adagpr.cli.options import DataRoot, MovedFile
+from adagpr.cli.options import AsJson, DataRoot, MovedFile, TrainedRun
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def explain(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run of adagpr or gcnii.")],
-    node: Annotated[str | None, typer.Option(metavar="ID", help="Take this node's prediction apart.")] = None,
+    run: TrainedRun,
+    node: Annotated[str | None, typer.Option(metavar="ID", help="Also explain the prediction of this node.")] = None,
     out: Annotated[Path | None, typer.Option(help="Also write the tables into this folder, as Parquet files.")] = None,
     dataset: MovedFile = None,
     data_root: DataRoot = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Explain a run: which hops its layers use, what the graph is worth, and for one node why.
+    """Explain a run: which hops it uses, what the graph is worth, and why a node got its class.
 
     For example: adagpr explain runs/texas-adagpr-0123 --node 17
     """

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from adagpr.cli.options import DataRoot
-
-__all__ = ["plot"]
+from adagpr.cli.console import show, show_json
+from adagpr.cli.options import AsJson, DataRoot
 
 
 def plot(
@@ -19,11 +17,11 @@ def plot(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="coefficients, evolution, training, worth, filter, smoothing, trust, bound; repeatable. Default: all."
+            help="Only coefficients, evolution, training, worth, filter, smoothing, trust or bound; repeatable."
         ),
     ] = None,
     data_root: DataRoot = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the files as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Draw the pictures of a run as PDF, PNG and SVG.
 
@@ -32,4 +30,7 @@ def plot(
     from adagpr import reporting
 
     files = [str(file) for file in reporting.plot(run, out, only=only or (), data_root=data_root).files]
-    typer.echo(json.dumps(files, indent=2) if as_json else "\n".join(files))
+    if as_json:
+        show_json(files)
+    else:
+        show(*files)

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from adagpr.cli.options import DataRoot
-
-__all__ = ["report"]
+from adagpr.cli.console import show, show_json
+from adagpr.cli.options import AsJson, DataRoot
 
 
 def report(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Folder of a run, or of several runs of one model.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
     name: Annotated[
-        list[str] | None, typer.Option(help="What to call each folder, once for each. Default: data set and model.")
+        list[str] | None,
+        typer.Option(help="Name of a folder on the page; repeat it for each. Default: data set and model."),
     ] = None,
     data_root: DataRoot = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the file and its size as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Write a page of a run that opens anywhere: coefficients, training, what the graph is worth, bounds.
+    """Write a self-contained page about a run: coefficients, training, what the graph is worth, bounds.
 
     For example: adagpr report runs/texas-adagpr runs/texas-gcn -o texas.html
     """
@@ -33,6 +32,6 @@ def report(
     file = reporting.report(runs, out, names=name or None, data_root=data_root)
     size = file.stat().st_size
     if as_json:
-        typer.echo(json.dumps({"file": str(file), "bytes": size, "runs": [str(run) for run in runs]}, indent=2))
+        show_json({"file": str(file), "bytes": size, "runs": [str(run) for run in runs]})
     else:
-        typer.echo(f"{file}  {size / 1e6:.1f} MB")
+        show(f"{file}  {size / 1e6:.1f} MB")

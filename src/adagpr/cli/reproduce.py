@@ -10,7 +10,7 @@ import typer
 
 from adagpr.cli import console
 from adagpr.cli.interruption import interruptible
-from adagpr.cli.options import DataRoot
+from adagpr.cli.options import AsJson, DataRoot, Jobs
 
 if TYPE_CHECKING:
     from rich.table import Table as Grid
@@ -23,30 +23,28 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             metavar="[TARGET]...",
-            help="table1, table2, table3, coefficients, evolution, ablation. Default: all of them.",
+            help="What to reproduce: table1, table2, table3, coefficients, evolution or ablation. Default: all.",
         ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="Rows by name or part of it, such as adagpr, texas or table2_gcn_cora:2,4; repeatable."),
+        typer.Option(help="Rows by name or a part of it, such as adagpr, texas or table2_gcn_cora:2,4; repeatable."),
     ] = None,
     seeds: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Seeds for each split. Default: 1 on ten splits, 3 on public ones, 1 on Pubmed from 32 layers on.",
+            help="Seeds per split. Default: 1 on ten splits, 3 on public ones, 1 on Pubmed from 32 layers on.",
         ),
     ] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes. Default: one for each core.")] = None,
+    jobs: Jobs = None,
     data_root: DataRoot = None,
-    status: Annotated[
-        bool, typer.Option("--status", help="Show what is done, missing or failed; run nothing.")
-    ] = False,
+    status: Annotated[bool, typer.Option("--status", help="Only show what is done, missing or failed.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of tables, figures and records.")] = Path("reproduction"),
-    runs: Annotated[Path | None, typer.Option(help="Folder of the runs. Default: runs/ in that folder.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
+    runs: Annotated[Path | None, typer.Option(help="Folder of the runs. Default: runs in the folder of --out.")] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Reproduce the paper; after an interruption the same command resumes.
+    """Reproduce the paper's tables and figures; if it is stopped, the same command resumes.
 
     For example: adagpr reproduce table3 --only adagpr, adagpr reproduce --status
     """

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from adagpr.cli.console import show_json
-from adagpr.cli.options import DataRoot, check_tables, show_notes, takes_tables
+from adagpr.cli.options import AsJson, DataRoot, Jobs, SplitName, check_tables, show_notes, takes_tables
 from adagpr.cli.request import Request, read_request
 from adagpr.cli.train_partition import Precision, train_partition
 from adagpr.cli.training_bar import training_bar
@@ -30,21 +30,15 @@ def train(
             help="An option of the model or of training (see: adagpr models NAME); repeatable.",
         ),
     ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            help="public, geom-gcn (all ten), geom-gcn/3, random, random/7; of tables given, stratified, stratified/7. "
-            "Default: the set's own."
-        ),
+    split: SplitName = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="Seed; repeat the option for several runs. Default: 0.")
     ] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="Seed; repeat it for several runs. Default: 0.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the run. Default: one below runs/, named by its content.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: a new one in runs/.")] = None,
     config: Annotated[Path | None, typer.Option(help="Start from this TOML file, such as a run's config.toml.")] = None,
     without_graph: Annotated[
         bool,
-        typer.Option("--without-graph", help="Train once more with every layer at hop 0, to see what the graph adds."),
+        typer.Option("--without-graph", help="Also train with every layer at hop 0, to see what the graph adds."),
     ] = False,
     data_root: DataRoot = None,
     *,
@@ -52,26 +46,24 @@ def train(
     partitions: Annotated[
         Path | None,
         typer.Option(
-            help="A folder that adagpr partition made, in place of a data set; several processes of torchrun share it."
+            help="Train on a folder that adagpr partition made, with one process or with several of torchrun."
         ),
     ] = None,
     batch_parts: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="With --partitions: train on batches of so many parts, for a graph larger than memory; approximate.",
+            help="With --partitions: train on batches of this many parts, for graphs larger than memory; approximate.",
         ),
     ] = None,
     border: Annotated[
-        Precision, typer.Option(help="With --partitions: how rows travel between processes.")
+        Precision, typer.Option(help="With --partitions: precision of the rows that processes exchange.")
     ] = "float32",
-    device: Annotated[str | None, typer.Option(help="cpu (the tested one) or cuda.")] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes for several runs. Default: one for each core.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    device: Annotated[str | None, typer.Option(help="Where to compute: cpu (which is tested) or cuda.")] = None,
+    jobs: Jobs = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Train a model; repeat the same command to resume after an interruption.
+    """Train a model; if it is stopped, the same command resumes.
 
     For example: adagpr train cora --set num_layers=16 --seed 0 --seed 1
     """
