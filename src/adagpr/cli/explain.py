@@ -64,8 +64,8 @@ def _network(found: Explanation) -> Iterator[RenderableType]:
         yield from _section(f"Accuracy by {by}", console.table((heading, "nodes", "accuracy", "without graph"), rows))
 
 
-def _section(heading: str, table: Table, *sentences: str) -> Iterator[RenderableType]:
-    yield from (console.bold(heading), table, *sentences, "")
+def _section(heading: str, table: Table, *sentences: str) -> list[RenderableType]:
+    return [console.bold(heading), table, *sentences, ""]
 
 
 def _percent(value: float) -> str:
