@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from adagpr.benchmarking.rmat import PROBABILITIES, descend
+from adagpr.benchmarking import PROBABILITIES, descend
 from adagpr.files import make_folder, write_atomically
 from adagpr.seeding import stream
 

@@ -36,8 +36,7 @@ from scipy.optimize import nnls
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from adagpr.benchmarking.products import DENSE_KERNELS, SPARSE_KERNELS
-from adagpr.benchmarking.rmat import rmat
+from adagpr.benchmarking import DENSE_KERNELS, SPARSE_KERNELS, rmat
 from adagpr.data import load, random_split
 from adagpr.files import read_json, write_json, write_text
 from adagpr.graph import Graph

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from adagpr.benchmarking.measure import ratios, spread
+from adagpr.benchmarking import ratios, spread
 from adagpr.files import read_json, write_json
 from adagpr.system import describe_machine
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from adagpr.benchmarking import RIVALS, SETS, Case, cases, load_graph
-from adagpr.benchmarking.cases import OURS, build_model
+from adagpr.benchmarking import BASELINES, OURS, SETS, Case, cases, load_graph
+from adagpr.benchmarking.cases import build_model
 from adagpr.errors import InputError
 
 TINY = Case("tiny", "csbm:300", num_layers=2, hidden_channels=8, num_coeffs=3, ways=(OURS,))
@@ -26,10 +26,16 @@ def test_names_are_unique_over_all_sets() -> None:
 
 @pytest.mark.parametrize("case", EVERY, ids=[case.name for case in EVERY])
 def test_a_case_is_complete(case: Case) -> None:
-    assert set(case.ways) <= {OURS, *RIVALS}
+    assert set(case.ways) <= {OURS, *BASELINES}
     assert case.is_timed or case.measures_memory
     assert case.fixed_coeffs is None or len(case.fixed_coeffs) == case.num_coeffs
     assert Case.from_plain(json.loads(json.dumps(case.plain()))) == case
+
+
+def test_the_older_name_of_a_key_is_still_read() -> None:
+    plain = TINY.plain()
+    plain["is_weighed"] = not plain.pop("measures_memory")
+    assert Case.from_plain(plain) == replace(TINY, measures_memory=True)
 
 
 @pytest.mark.parametrize(

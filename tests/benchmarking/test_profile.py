@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import xml.etree.ElementTree as ET
 from types import SimpleNamespace
 
 import pytest
 import scipy.sparse as sp
 import torch
 
-from adagpr.benchmarking.flame import flame_svg, fold
-from adagpr.benchmarking.profile import PARTS, Profile, category, profile_epoch, table
+from adagpr.benchmarking import CATEGORIES, Profile, profile_epoch
+from adagpr.benchmarking.profile import category, fold
 from adagpr.data import csbm
 from adagpr.data.splits import random_split
 from adagpr.errors import InputError
@@ -20,7 +19,6 @@ from adagpr.ops import features
 from adagpr.training import State, TrainingConfig, TrainingData
 
 LAYERS, COEFFS = 3, 4
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def prepare(is_sparse: bool) -> tuple[State, TrainingData]:
@@ -41,7 +39,7 @@ def profile() -> Profile:
 
 def count(profile: Profile, kind: str) -> tuple[int, int]:
     chosen = [product for product in profile.products if product.kind == kind]
-    return sum(product.training for product in chosen), sum(product.evaluation for product in chosen)
+    return sum(item.counts["training"] for item in chosen), sum(item.counts["evaluation"] for item in chosen)
 
 
 def test_each_layer_takes_a_sparse_product_a_hop_each_way(profile: Profile) -> None:
@@ -60,35 +58,35 @@ def test_sparse_features_move_the_input_map_to_the_sparse_products() -> None:
     assert count(found, "dense") == (3 * LAYERS + 3, LAYERS + 1)
 
 
-def test_parts_are_not_negative_and_sum_to_the_epoch(profile: Profile) -> None:
-    seconds = [value for part in PARTS for value in profile.parts[part]]
+def test_categories_are_not_negative_and_sum_to_the_epoch(profile: Profile) -> None:
+    seconds = [value for name in CATEGORIES for value in profile.categories[name]]
     assert min(seconds) >= 0
     assert sum(seconds) == pytest.approx(profile.seconds)
     assert sum(profile.stacks.values()) == pytest.approx(profile.seconds)
 
 
-def test_training_has_every_part_and_evaluation_no_optimiser(profile: Profile) -> None:
-    assert {part for part in PARTS if part != "overhead" and profile.parts[part][0] == 0} == set()
-    assert profile.parts["optimiser"][1] == 0
+def test_training_has_every_category_and_evaluation_no_optimiser(profile: Profile) -> None:
+    assert {name for name in CATEGORIES if name != "overhead" and profile.categories[name][0] == 0} == set()
+    assert profile.categories["optimiser"][1] == 0
 
 
 def test_the_limit_is_the_sum_of_the_products(profile: Profile) -> None:
-    both = sum((product.training + product.evaluation) * product.seconds for product in profile.products)
+    both = sum(product.counts.total() * product.seconds for product in profile.products)
     assert sum(profile.limit) == pytest.approx(both)
     assert min(product.seconds for product in profile.products) > 0
 
 
 def test_the_table_ends_with_the_epoch_and_the_limit(profile: Profile) -> None:
-    rows = table(profile)
-    assert [row["part"] for row in rows] == [*PARTS, "epoch", "limit (products alone)"]
-    assert rows[-2]["share"] == pytest.approx(1)
-    assert rows[-1]["share"] == pytest.approx(profile.limit_share)
+    rows = profile.table()
+    assert [row[0] for row in rows] == [*CATEGORIES, "epoch", "limit (products alone)"]
+    assert rows[-2][-1] == pytest.approx(1)
+    assert rows[-1][-1] == pytest.approx(profile.limit_share)
 
 
 def test_plain_data_goes_through_json(profile: Profile) -> None:
     plain = json.loads(json.dumps(profile.to_plain()))
     assert plain["limit_share"] == profile.limit_share
-    assert set(plain["parts"]) == set(PARTS)
+    assert set(plain["parts"]) == set(CATEGORIES)
 
 
 def test_the_state_is_left_one_epoch_further() -> None:
@@ -107,7 +105,7 @@ def test_no_rounds_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stack", "part"),
+    ("stack", "expected"),
     [
         (("training", "adagpr/ops/propagate.py: forward", "aten::addmm_ (sparse)"), "sparse products"),
         (("training", "adagpr/ops/kernels.py: weighted_hops", "adagpr/ops/kernels.py: _run"), "sparse products"),
@@ -122,8 +120,8 @@ def test_no_rounds_are_refused() -> None:
         (("training", "torch/_tensor.py: backward"), "overhead"),
     ],
 )
-def test_parts_follow_from_names(stack: tuple[str, ...], part: str) -> None:
-    assert category(stack) == part
+def test_categories_follow_from_names(stack: tuple[str, ...], expected: str) -> None:
+    assert category(stack) == expected
 
 
 def event(name: str, start: int, duration: int, *children: SimpleNamespace) -> SimpleNamespace:
@@ -139,27 +137,15 @@ def test_folding_gives_hidden_events_to_their_callers_and_cuts_what_outlasts_the
     assert [counts[stack] for stack in stacks] == [2, 2, 1]
 
 
-def boxes(svg: str) -> list[tuple[float, float, float]]:
-    groups = ET.fromstring(svg).findall(f"{SVG}g")  # noqa: S314
-    found = [group.find(f"{SVG}rect") for group in groups]
-    return [
-        (float(box.get("x", 0)), float(box.get("width", 0)), float(box.get("y", 0))) for box in found if box is not None
-    ]
-
-
-def test_each_box_stands_within_the_one_below_it(profile: Profile) -> None:
-    drawn = boxes(flame_svg(profile.stacks, category))
-    lowest = max(y for _, _, y in drawn)
-    below = min({lowest - y for _, _, y in drawn} - {0.0})
-    for x, width, y in drawn:
-        holders = [(left, size) for left, size, row in drawn if row == y + below]
-        fits = any(left - 0.02 <= x and x + width <= left + size + 0.02 for left, size in holders)
-        assert fits or y == lowest
-
-
-def test_widths_are_times_and_names_are_escaped() -> None:
-    svg = flame_svg({("a",): 1.0, ("a", "<b> & c"): 3.0}, lambda stack: "overhead")
-    (_, whole, _), (_, parent, _), (_, child, _) = boxes(svg)
-    assert parent == whole
-    assert child == pytest.approx(0.75 * whole, abs=0.01)
-    assert "&lt;b&gt; &amp; c: 3000.000 ms, 75.0%" in svg
+def test_the_flame_graph_holds_every_stack_and_its_time(profile: Profile) -> None:
+    found = json.loads(json.dumps(profile.flame_graph("tiny")))
+    assert found["$schema"] == "https://www.speedscope.app/file-format-schema.json"
+    names = [frame["name"] for frame in found["shared"]["frames"]]
+    assert len(set(names)) == len(names)
+    (epoch,) = found["profiles"]
+    assert (epoch["type"], epoch["unit"], epoch["startValue"]) == ("sampled", "milliseconds", 0)
+    stacks = [tuple(names[number] for number in sample) for sample in epoch["samples"]]
+    assert dict(zip(stacks, epoch["weights"], strict=True)) == {
+        stack: pytest.approx(1e3 * seconds) for stack, seconds in profile.stacks.items()
+    }
+    assert sum(epoch["weights"]) == pytest.approx(epoch["endValue"])

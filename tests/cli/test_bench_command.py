@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from adagpr.benchmarking import SETS, Case
-from adagpr.benchmarking.profile import PARTS
+from adagpr.benchmarking import CATEGORIES, SETS, Case
 from adagpr.cli.main import app
 
 
@@ -31,7 +30,8 @@ def test_a_profile_is_a_table_a_record_and_a_figure(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["bench", "tiny", "--profile", "--json", "--out", str(tmp_path)])
     assert done.exit_code == 0
     found = json.loads(done.stdout)["tiny"]
-    assert list(found["parts"]) == list(PARTS)
+    assert list(found["parts"]) == list(CATEGORIES)
     assert found == json.loads((tmp_path / "profile-tiny.json").read_text())
-    assert (tmp_path / "profile-tiny.svg").read_text().startswith("<svg")
+    flame_graph = json.loads((tmp_path / "profile-tiny.speedscope.json").read_text())
+    assert flame_graph["profiles"][0]["endValue"] == 1e3 * found["seconds"]
     assert "limit (products alone)" in done.stderr

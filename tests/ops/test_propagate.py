@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from adagpr.benchmarking.products import Recorder
+from adagpr.benchmarking import Recorder
 from adagpr.errors import InputError
 from adagpr.graph import Graph, from_scipy
 from adagpr.ops import Operator, gpr_propagate, operator

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from adagpr.benchmarking.rmat import rmat
+from adagpr.benchmarking import rmat
 from adagpr.data import load
 from adagpr.errors import InputError
 from adagpr.partitioning.assign import Block, block_size, capacity, edge_cut, greedy, metis

@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from adagpr.benchmarking.products import Recorder
-from adagpr.benchmarking.rmat import rmat
+from adagpr.benchmarking import Recorder, rmat
 from adagpr.data.splits import random_split
 from adagpr.graph import Graph
 from adagpr.nn import AdaGPR

@@ -1,31 +1,39 @@
-"""AdaGPR timed and weighed side by side with the other ways of computing it."""
+"""AdaGPR timed side by side with other implementations of it, and an epoch taken apart."""
 
-from adagpr.benchmarking.cases import SETS, Case, cases, load_graph
-from adagpr.benchmarking.measure import Memory, Spread, exponent, peak_memory, ratios, side_by_side, spread
-from adagpr.benchmarking.rivals import RIVALS, Baseline, rival_class
-from adagpr.benchmarking.rmat import rmat
-from adagpr.benchmarking.run import run_case, run_set, time_to_accuracy
-from adagpr.benchmarking.table import loglog_svg, markdown
+from adagpr.benchmarking.baselines import BASELINES, Baseline, baseline_class
+from adagpr.benchmarking.cases import OURS, SETS, Case, cases, load_graph
+from adagpr.benchmarking.measure import LEAST_RUNS, Spread, peak_memory, ratios, side_by_side, spread
+from adagpr.benchmarking.products import DENSE_KERNELS, SPARSE_KERNELS, Recorder
+from adagpr.benchmarking.profile import CATEGORIES, Profile, profile_epoch
+from adagpr.benchmarking.rmat import PROBABILITIES, descend, rmat
+from adagpr.benchmarking.run import Benchmark, bench, flame_graph_path, run_case
 
 __all__ = [
-    "RIVALS",
+    "BASELINES",
+    "CATEGORIES",
+    "DENSE_KERNELS",
+    "LEAST_RUNS",
+    "OURS",
+    "PROBABILITIES",
     "SETS",
+    "SPARSE_KERNELS",
     "Baseline",
+    "Benchmark",
     "Case",
-    "Memory",
+    "Profile",
+    "Recorder",
     "Spread",
+    "baseline_class",
+    "bench",
     "cases",
-    "exponent",
+    "descend",
+    "flame_graph_path",
     "load_graph",
-    "loglog_svg",
-    "markdown",
     "peak_memory",
+    "profile_epoch",
     "ratios",
-    "rival_class",
     "rmat",
     "run_case",
-    "run_set",
     "side_by_side",
     "spread",
-    "time_to_accuracy",
 ]

@@ -21,8 +21,6 @@ from adagpr.graph import Graph, Split
 from adagpr.nn import AdaGPR
 from adagpr.training import TrainingConfig, resolve, set_memory
 
-__all__ = ["OURS", "SETS", "Case", "build_model", "cases", "load_graph"]
-
 OURS = "ours"
 
 ALL_WAYS = ("dense-powers", "gather-scatter", "pyg-csr", "pyg-edge-index", OURS)
@@ -40,13 +38,13 @@ class Case:
         num_layers: Layers of the network.
         hidden_channels: Its width.
         num_coeffs: Hops of each layer, hop 0 included.
-        ways: ``ours`` and names of `adagpr.benchmarking.rivals.RIVALS`.
-        threads: Threads at the most; each way takes as many of them as suit it.
+        ways: ``ours`` and names of `adagpr.benchmarking.BASELINES`.
+        threads: Threads at most; each way takes as many of them as suit it.
         fixed_coeffs: Coefficients that all layers are given, none where they are learned.
         average_degree: Neighbours of a node, where the graph is drawn.
         is_timed: Whether an epoch is timed.
         measures_memory: Whether the memory of a training step is measured.
-        rounds: Rounds of timing at the most.
+        rounds: Rounds of timing at most.
         budget: Seconds of timing after which no further round begins.
         recompute: Whether ours computes a part of its layers again in the backward pass.
         activations: In which precision ours keeps its layers for the backward pass.
@@ -73,17 +71,16 @@ class Case:
             raise InputError(f"Case {self.name}: ways must include '{OURS}', which the others are compared with.")
 
     def plain(self) -> dict[str, Any]:
-        """The case as it stands in a JSON file."""
+        """The case as plain data, for a JSON file."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return plain
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Case:
         """The case that `plain` came from; keys that it was written without are at their defaults."""
-        values: dict[str, Any] = {**plain, "ways": tuple(plain["ways"])}
-        if plain["fixed_coeffs"] is not None:
-            values["fixed_coeffs"] = tuple(plain["fixed_coeffs"])
-        return cls(**values)
+        # Older records call the measurement of memory by another name.
+        values = {"measures_memory" if key == "is_weighed" else key: value for key, value in plain.items()}
+        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
 
 
 def load_graph(case: Case) -> tuple[Graph, Split]:
@@ -137,7 +134,7 @@ def _gcnii(num_layers: int) -> Case:
 
 
 def _nodes(kind: str, num_nodes: int) -> Case:
-    """Rivals take part as long as all fit into memory together and an epoch takes less than a minute."""
+    """Baselines take part as long as all fit into memory together and an epoch takes less than a minute."""
     fits = {"dense-powers": 3_000, "gather-scatter": 100_000, "pyg-edge-index": 300_000, "pyg-csr": 300_000}
     ways = tuple(way for way in ALL_WAYS if num_nodes <= fits.get(way, 1_000_000))
     return Case(f"nodes-{kind}-{num_nodes}", f"{kind}:{num_nodes}", 4, 64, 4, ways, rounds=12, budget=20.0)
@@ -173,7 +170,7 @@ SETS: dict[str, tuple[Case, ...]] = {
     "coeffs": tuple(_cora(f"coeffs-{num}", 8, 32, num) for num in (2, 4, 8, 16, 32)),
     "channels": tuple(_cora(f"channels-{width}", 8, width, 4) for width in (16, 32, 64, 128, 256)),
     "nodes": tuple(_nodes(kind, num) for num in NODES for kind in ("rmat", "csbm")),
-    # Nodes and edges grow together, ten stored edges a node: 1, 2, 4, 7 and 10 million.
+    # Nodes and edges grow together, ten stored edges per node: 1, 2, 4, 7 and 10 million.
     "edges": tuple(
         Case(f"edges-{10 * num}", f"rmat:{num}", 4, 64, 4, (OURS,))
         for num in (100_000, 200_000, 400_000, 700_000, 1_000_000)

@@ -1,4 +1,4 @@
-"""Time side by side, peak memory in a process of its own, and how both grow.
+"""Time side by side, and the peak memory of a step.
 
 Two programs that are timed one after the other see two different machines: another process comes, the clock slows
 down. So all are run in turn, round after round, and compared within a round, where the noise is shared.
@@ -6,19 +6,16 @@ down. So all are run in turn, round after round, and compared within a round, wh
 
 from __future__ import annotations
 
-import json
+import gc
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
-from adagpr.errors import AdaGPRError, InputError
-
-__all__ = ["Memory", "Spread", "exponent", "peak_memory", "ratios", "side_by_side", "spread"]
+from adagpr.errors import InputError
+from adagpr.system import forget_peak_memory, peak_memory_mb
 
 # Quartiles of fewer values say nothing.
 LEAST_RUNS = 3
@@ -48,7 +45,7 @@ def side_by_side(
 
     Args:
         workers: What to time, by name; each returns the seconds that it took.
-        rounds: Rounds at the most.
+        rounds: Rounds at most.
         every: For slow workers: run only in each n-th round, from the first on.
         budget: Seconds of work after which no further round begins, once each worker has run three times.
 
@@ -98,61 +95,16 @@ def ratios(times: Mapping[str, Sequence[float]], of: str) -> dict[str, Spread]:
     }
 
 
-def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
-    """The ``p`` of ``seconds ~ sizes ** p``: slope of the least-squares line through the logarithms."""
-    if len(sizes) != len(seconds) or len(set(sizes)) < 2 or min(*sizes, *seconds) <= 0:
-        raise InputError("exponent: needs as many sizes as seconds, all above 0, and at least two different sizes.")
-    x, y = np.log(sizes), np.log(seconds)
-    return float(np.sum((x - x.mean()) * (y - y.mean())) / np.sum((x - x.mean()) ** 2))
+def peak_memory(step: Callable[[], Any]) -> dict[str, float]:
+    """MB that a step needs at its peak, measured in this process; Linux only.
 
-
-@dataclass(frozen=True)
-class Memory:
-    """Peak memory of a step, in MB.
-
-    Attributes:
-        step: What the step needs beyond what was there before it.
-        total: The whole process at its largest during the step, libraries, data and model included.
+    Returns:
+        ``step``, what it needs beyond what was there before it, and ``total``, the whole process at its largest during
+        the step with libraries, data and model.
     """
-
-    step: float
-    total: float
-
-
-_SCRIPT = """
-import gc, importlib, json, sys
-from pathlib import Path
-
-def status(key):
-    return int(next(l for l in Path("/proc/self/status").read_text().splitlines() if l.startswith(key)).split()[1])
-
-module, name = sys.argv[1].split(":")
-step = getattr(importlib.import_module(module), name)(*sys.argv[2:])
-gc.collect()
-before = status("VmRSS")
-Path("/proc/self/clear_refs").write_text("5")
-step()
-peak = status("VmHWM")
-print(json.dumps([(peak - before) / 1024, peak / 1024]))
-"""
-
-
-def peak_memory(setup: str, *arguments: str) -> Memory:
-    """Runs one step in a fresh process and measures its peak memory; Linux only.
-
-    Args:
-        setup: ``module:function``; called with the arguments it prepares everything and returns the step.
-        arguments: What ``setup`` is given.
-
-    Raises:
-        AdaGPRError: The process failed, for instance because memory ran out.
-    """
-    # The C library's cache of freed blocks varies by 15 % from run to run; with it off, what is resident is in use.
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
-    command = [sys.executable, "-W", "ignore", "-c", _SCRIPT, setup, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no message; memory may have run out"])[-1]
-        raise AdaGPRError(f"Measuring the memory of {setup} ended with code {done.returncode}: {last}.")
-    step, total = json.loads(done.stdout.splitlines()[-1])
-    return Memory(step, total)
+    gc.collect()
+    forget_peak_memory()
+    before = peak_memory_mb()
+    step()
+    total = peak_memory_mb()
+    return {"step": round(total - before, 1), "total": round(total, 1)}

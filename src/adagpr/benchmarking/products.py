@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -16,43 +17,25 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from adagpr.ops import call_kernel, watch_kernels
 
-__all__ = ["DENSE_KERNELS", "PRODUCT", "SPARSE_KERNELS", "Found", "Product", "Recorder", "seconds_of"]
-
 # Kernels of `adagpr.ops.kernels` that are products, with what they add in the same pass.
 SPARSE_KERNELS, DENSE_KERNELS = ("weighted_hops", "weighted_hops_backward"), ("multiply_square", "outer")
 PRODUCT = re.compile(r"^(aten::)?(mm|addmm|bmm|baddbmm|mv|addmv)_?$")
 _REPEATS = 5
 
 
-@dataclass(frozen=True)
+@dataclass
 class Product:
-    """A matrix product of the epoch.
+    """A matrix product of the epoch: how to run it alone, how often it runs in each phase, and how long it takes.
 
     Attributes:
         kind: ``"sparse"`` where an operand is a CSR matrix, else ``"dense"``.
         shapes: Shapes of both operands.
-        training: How often the training step computes it.
-        evaluation: How often the evaluation does.
-        seconds: Time of one, alone.
-    """
-
-    kind: str
-    shapes: tuple[tuple[int, ...], tuple[int, ...]]
-    training: int
-    evaluation: int
-    seconds: float
-
-
-@dataclass
-class Found:
-    """A kind of matrix product as it ran: how to run it alone, how often in each phase, and its time in each round.
-
-    Attributes:
-        kind: ``"sparse"`` or ``"dense"``.
-        shapes: Shapes of both operands.
-        multiplications: Of one product.
-        number: Products that ``step`` does, one hop after another where it is a weighted sum of hops.
+        multiplications: Multiplications of one product.
+        number: Products that ``step`` does, one hop after another where it sums weighted hops.
         step: Does it, on operands of its own.
+        counts: How often each phase computes it.
+        times: Seconds of one product, alone, in each round.
+        seconds: Their median, all rounds brought to the same speed.
     """
 
     kind: str
@@ -62,9 +45,10 @@ class Found:
     step: Callable[[], Any]
     counts: Counter[str] = field(default_factory=Counter)
     times: list[float] = field(default_factory=list)
+    seconds: float = math.nan
 
     @classmethod
-    def of_torch(cls, left: Tensor, right: Tensor) -> Found:
+    def of_torch(cls, left: Tensor, right: Tensor) -> Product:
         """A product of torch's, into memory that is already there."""
         left, right = (item if item.is_sparse_csr else item.clone() for item in (left, right))
         product = torch.baddbmm if left.ndim == 3 else torch.addmv if right.ndim == 1 else torch.addmm
@@ -76,7 +60,7 @@ class Found:
         return cls(kind, shapes, count, 1, lambda: product(out, left, right, beta=0, out=out))
 
     @classmethod
-    def of_kernel(cls, name: str, arguments: dict[str, Any], number: int) -> Found:
+    def of_kernel(cls, name: str, arguments: dict[str, Any], number: int) -> Product:
         """A product by a kernel of our own, with all that it does in the same pass."""
         own = {key: item.clone() if isinstance(item, Tensor) else item for key, item in arguments.items()}
         tensor = next(item for item in own.values() if isinstance(item, Tensor) and item.is_floating_point())
@@ -94,10 +78,14 @@ class Found:
         self.step()
         self.times.append(median(seconds_of(self.step) for _ in range(_REPEATS)) / self.number)
 
-    def product(self, speeds: list[float]) -> Product:
-        """What was found, each round's time brought to the same speed."""
-        seconds = median(time * speed for time, speed in zip(self.times, speeds, strict=True))
-        return Product(self.kind, self.shapes, self.counts["training"], self.counts["evaluation"], seconds)
+    def settle(self, speeds: Sequence[float]) -> None:
+        """Sets ``seconds``, given the speed of each round."""
+        self.seconds = median(time * speed for time, speed in zip(self.times, speeds, strict=True))
+
+    def to_plain(self) -> dict[str, Any]:
+        """For a record."""
+        counts = {phase: self.counts[phase] for phase in ("training", "evaluation")}
+        return {"kind": self.kind, "shapes": self.shapes, **counts, "seconds": self.seconds}
 
 
 class Recorder(TorchDispatchMode):
@@ -105,7 +93,7 @@ class Recorder(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.found: dict[tuple[Any, ...], Found] = {}
+        self.found: dict[tuple[Any, ...], Product] = {}
         self.kinds: dict[str, list[str]] = {}
 
     def record(self, steps: Mapping[str, Callable[[], Any]]) -> None:
@@ -121,7 +109,7 @@ class Recorder(TorchDispatchMode):
             values = tuple(arguments.values())
             key = (name, number, *(item for item in values if isinstance(item, int)), _layout(values))
             if key not in self.found:
-                self.found[key] = Found.of_kernel(name, arguments, number)
+                self.found[key] = Product.of_kernel(name, arguments, number)
             self.found[key].counts[[*self.kinds][-1]] += number
         run()
 
@@ -136,7 +124,7 @@ class Recorder(TorchDispatchMode):
             left, right = args[-2:]
             key = (_layout((left,)), _layout((right,)))
             if key not in self.found:
-                self.found[key] = Found.of_torch(left, right)
+                self.found[key] = Product.of_torch(left, right)
             self.found[key].counts[phase] += 1
             self.kinds[phase].append(self.found[key].kind)
         return func(*args, **(kwargs or {}))
@@ -164,7 +152,7 @@ def _layout(operands: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def seconds_of(step: Callable[[], Any]) -> float:
     """How long a step takes."""
-    # One thread has a clock of its own, which stands still while other processes have its core.
+    # One thread has a clock of its own, which stops while other processes have its core.
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     began = clock()
     step()

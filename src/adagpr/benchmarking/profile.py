@@ -2,11 +2,11 @@
 
 An epoch is timed as it is, without instruments. The same epoch is then repeated under torch's profiler, which sees
 Python functions and torch's operations, forward and backward alike. Its events are folded into stacks: functions of
-this package and of the optimiser, then the operation that runs. Each stack belongs to one of `PARTS`; see `category`.
-What the profiler adds to the epoch is deducted, an equal time for each of its events. Overhead is what the other parts
+this package and of the optimiser, then the operation that runs. Each stack has one of `CATEGORIES` (see `category`).
+What the profiler adds to the epoch is deducted, an equal time for each of its events. Overhead is what the rest
 leave of the epoch as it is: Python, autograd, allocation.
 
-Kernels of our own count as what they do in the main: weighted hops as their sparse products, ReLU with dropout as
+Kernels of our own count as what they mainly do: a sum of weighted hops as its sparse products, ReLU with dropout as
 dropout. Under the profiler layers are computed one by one, which adds time around the kernels, not in them.
 
 The limit is what the matrix products of that epoch need when each runs alone, into memory that is already there: with
@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import Any, TypeVar
@@ -26,16 +26,15 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from adagpr.benchmarking.flame import Stack, fold
 from adagpr.benchmarking.products import PRODUCT, Product, Recorder, seconds_of
 from adagpr.errors import AdaGPRError, InputError
 from adagpr.ops import watch_kernels
 from adagpr.training import State, TrainingData, evaluate
 
-__all__ = ["PARTS", "Profile", "category", "profile_epoch", "table"]
-
-PARTS = ("sparse products", "dense products", "dropout", "activation", "optimiser", "other operations", "overhead")
+CATEGORIES = ("sparse products", "dense products", "dropout", "activation", "optimiser", "other operations", "overhead")
 PHASES = ("training", "evaluation")
+
+Stack = tuple[str, ...]
 
 T = TypeVar("T", str, Stack)
 _Steps = dict[str, Callable[[], Tensor]]
@@ -46,11 +45,11 @@ _DENSE = {"adagpr/ops/kernels.py: multiply_square", "adagpr/ops/kernels.py: oute
 _KERNEL = "adagpr/ops/kernels.py: _run"
 _ACTIVATION = re.compile(r"^aten::(relu|threshold|leaky_relu|elu|clamp_min)(_backward)?_?$")
 _DROPOUT = re.compile(r"(?<![a-z])drop|::bernoulli")
-_SHOWN = re.compile(r"^(adagpr/(?!bench/|cli/)|torch/optim/|torch/_tensor.py\(\d+\): backward)|^\w+Backward\d*$")
+_SHOWN = re.compile(r"^(adagpr/(?!benchmarking/|cli/)|torch/optim/|torch/_tensor.py\(\d+\): backward)|^\w+Backward\d*$")
 
 
 def category(stack: Stack) -> str:
-    """The part that time in ``stack`` belongs to, by the names of files, functions and operations.
+    """The category that time in ``stack`` belongs to, by the names of files, functions and operations.
 
     A product or an activation is one wherever it runs. All else inside a file or function whose name begins with
     ``drop`` is dropout, and inside ``adam.py`` the optimiser, Python included.
@@ -75,14 +74,14 @@ class Profile:
 
     Attributes:
         seconds: Time of one epoch without instruments.
-        parts: For each of `PARTS`, seconds in training and in evaluation; all together sum to ``seconds``.
+        categories: For each of `CATEGORIES`, seconds in training and in evaluation; all together sum to ``seconds``.
         products: The distinct matrix products.
         stacks: Seconds of each stack, in order of appearance; they sum to ``seconds``. The first entry is the phase.
         num_threads: Threads of torch.
     """
 
     seconds: float
-    parts: dict[str, tuple[float, float]]
+    categories: dict[str, tuple[float, float]]
     products: list[Product]
     stacks: dict[Stack, float]
     num_threads: int
@@ -90,8 +89,10 @@ class Profile:
     @property
     def limit(self) -> tuple[float, float]:
         """Seconds of all products, each alone, in training and in evaluation."""
-        training = sum(product.training * product.seconds for product in self.products)
-        return training, sum(product.evaluation * product.seconds for product in self.products)
+        training, evaluation = (
+            sum(product.counts[phase] * product.seconds for product in self.products) for phase in PHASES
+        )
+        return training, evaluation
 
     @property
     def limit_share(self) -> float:
@@ -104,20 +105,35 @@ class Profile:
             "seconds": self.seconds,
             "limit_share": self.limit_share,
             "limit": dict(zip(PHASES, self.limit, strict=True)),
-            "parts": {part: dict(zip(PHASES, seconds, strict=True)) for part, seconds in self.parts.items()},
-            "products": [asdict(product) for product in self.products],
+            "parts": {name: dict(zip(PHASES, seconds, strict=True)) for name, seconds in self.categories.items()},
+            "products": [product.to_plain() for product in self.products],
             "num_threads": self.num_threads,
         }
 
+    def table(self) -> list[tuple[str, float, float, float]]:
+        """Each category, the whole epoch and the limit: ms in training, ms in evaluation, and share of the epoch."""
+        training, evaluation = zip(*self.categories.values(), strict=True)
+        rows = {**self.categories, "epoch": (sum(training), sum(evaluation)), "limit (products alone)": self.limit}
+        return [(name, 1e3 * row[0], 1e3 * row[1], sum(row) / self.seconds) for name, row in rows.items()]
 
-def table(profile: Profile) -> list[dict[str, Any]]:
-    """Rows for each part, the whole epoch and the limit: milliseconds by phase, and the share of the epoch."""
-    training, evaluation = zip(*profile.parts.values(), strict=True)
-    rows = {**profile.parts, "epoch": (sum(training), sum(evaluation)), "limit (products alone)": profile.limit}
-    return [
-        {"part": part, "training_ms": 1e3 * row[0], "evaluation_ms": 1e3 * row[1], "share": sum(row) / profile.seconds}
-        for part, row in rows.items()
-    ]
+    def flame_graph(self, name: str) -> dict[str, Any]:
+        """The stacks as a file of https://www.speedscope.app, which draws them as a flame graph."""
+        frames = list(dict.fromkeys(entry for stack in self.stacks for entry in stack))
+        timeline = {
+            "type": "sampled",
+            "name": "one epoch",
+            "unit": "milliseconds",
+            "startValue": 0,
+            "endValue": 1e3 * self.seconds,
+            "samples": [[frames.index(entry) for entry in stack] for stack in self.stacks],
+            "weights": [1e3 * seconds for seconds in self.stacks.values()],
+        }
+        return {
+            "$schema": "https://www.speedscope.app/file-format-schema.json",
+            "name": name,
+            "shared": {"frames": [{"name": entry} for entry in frames]},
+            "profiles": [timeline],
+        }
 
 
 def profile_epoch(state: State, inputs: TrainingData, rounds: int = 20) -> Profile:
@@ -169,9 +185,11 @@ def profile_epoch(state: State, inputs: TrainingData, rounds: int = 20) -> Profi
     speeds = [median(epochs) / seconds for seconds in epochs]
     phases = _medians(measured, speeds)
     stacks = _corrected(_medians(traced, speeds), counts, phases)
-    parts = {part: (_total(stacks, "training", part), _total(stacks, "evaluation", part)) for part in PARTS}
-    products = [item.product(speeds) for item in found]
-    return Profile(sum(phases.values()), parts, products, stacks, torch.get_num_threads())
+    training, evaluation = ([_total(stacks, phase, name) for name in CATEGORIES] for phase in PHASES)
+    categories = dict(zip(CATEGORIES, zip(training, evaluation, strict=True), strict=True))
+    for item in found:
+        item.settle(speeds)
+    return Profile(sum(phases.values()), categories, found, stacks, torch.get_num_threads())
 
 
 def _trace(steps: _Steps, kinds: dict[str, list[str]]) -> tuple[dict[Stack, float], dict[Stack, int]]:
@@ -190,6 +208,39 @@ def _trace(steps: _Steps, kinds: dict[str, list[str]]) -> tuple[dict[Stack, floa
         if next(order, None) is not None:
             raise AdaGPRError("profile_epoch: the profiler missed products that ran.")
         stacks, counts = stacks | found[0], counts | found[1]
+    return stacks, counts
+
+
+def fold(
+    events: Iterable[Any], root: str, entry: Callable[[Any], str | None]
+) -> tuple[dict[Stack, float], dict[Stack, int]]:
+    """Seconds by stack, in order of first appearance, and from how many events they come.
+
+    Args:
+        events: A tree of `torch.profiler` events.
+        root: First entry of every stack.
+        entry: How an event appears, or none where its time goes to the entry below. Time outside of all entries is left
+            out; inside an operation of torch (``aten::...``) nothing else appears.
+    """
+    stacks: dict[Stack, float] = {}
+    counts: dict[Stack, int] = {}
+
+    def add(event: Any, stack: Stack, end: int, is_open: bool) -> int:
+        # A range that torch marks by hand may end after the call that began it.
+        nanoseconds: int = max(min(event.start_time_ns + event.duration_time_ns, end) - event.start_time_ns, 0)
+        name = entry(event) if is_open else None
+        own = stack if name is None else (*stack, name)
+        stacks.setdefault(own, 0.0)
+        counts[own] = counts.get(own, 0) + 1
+        is_open = is_open and not (name or "").startswith("aten::")
+        inner = sum(add(child, own, event.start_time_ns + nanoseconds, is_open) for child in event.children)
+        stacks[own] += max(nanoseconds - inner, 0) / 1e9
+        return nanoseconds
+
+    for event in events:
+        add(event, (root,), event.start_time_ns + event.duration_time_ns, True)
+    stacks.pop((root,), None)
+    counts.pop((root,), None)
     return stacks, counts
 
 
@@ -213,12 +264,12 @@ def _medians(rounds: list[dict[T, float]], speeds: list[float]) -> dict[T, float
     return {key: median(speed * item.get(key, 0.0) for item, speed in pairs) for key in keys}
 
 
-def _total(stacks: dict[Stack, float], phase: str, part: str) -> float:
-    return sum(seconds for stack, seconds in stacks.items() if stack[0] == phase and category(stack) == part)
+def _total(stacks: dict[Stack, float], phase: str, name: str) -> float:
+    return sum(seconds for stack, seconds in stacks.items() if stack[0] == phase and category(stack) == name)
 
 
 def _corrected(stacks: dict[Stack, float], counts: dict[Stack, int], phases: dict[str, float]) -> dict[Stack, float]:
-    """Takes out what the profiler added, an equal time an event; overhead then fills what each phase really took."""
+    """Takes out what the profiler added, an equal time per event; overhead then fills what each phase really took."""
     result: dict[Stack, float] = {}
     for phase, seconds in phases.items():
         own = {stack: value for stack, value in stacks.items() if stack[0] == phase}

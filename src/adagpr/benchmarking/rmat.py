@@ -18,8 +18,6 @@ from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.seeding import stream
 
-__all__ = ["PROBABILITIES", "descend", "rmat"]
-
 PROBABILITIES = (0.57, 0.19, 0.19, 0.05)
 
 _BLOCK = 1 << 22

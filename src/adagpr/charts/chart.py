@@ -6,6 +6,7 @@ A colour is a hexadecimal one, the same everywhere, or a role that every drawing
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,13 @@ def ramp(number: int, count: int) -> str:
 
 def _channels(colour: str) -> tuple[int, ...]:
     return tuple(int(colour[start : start + 2], 16) for start in (1, 3, 5))
+
+
+def log_ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
+    """Ticks of a logarithmic axis: powers of ten, with 2 and 5 in between where those are few."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    numbers = [factor * 10.0**decade for decade in decades for factor in ((1, 2, 5) if high / low < 500 else (1,))]
+    return tuple((number, f"{number:,.6g}") for number in numbers if low <= number <= high)
 
 
 @dataclass(frozen=True)

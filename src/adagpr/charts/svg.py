@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 from html import escape
 
-from adagpr.charts.chart import Axis, Bars, Chart, Dots, HeatMap, Lines
+from adagpr.charts.chart import Axis, Bars, Chart, Dots, HeatMap, Lines, log_ticks
 
 _LETTER = 6.6  # width of a letter
 _WIDTH, _HEIGHT = 400, 250
@@ -86,8 +86,7 @@ def _scale(axis: Axis, values: Sequence[float], start: float, end: float, margin
     if axis.ticks is not None:
         ticks = axis.ticks
     elif axis.is_log:
-        powers = [10.0**power for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
-        ticks = tuple((tick, f"{tick:g}") for tick in (powers if len(powers) > 1 else [low, high]))
+        ticks = log_ticks(low, high)
     else:
         is_whole = not margin and all(value == int(value) for value in values)
         shown = [tick for tick in nice_ticks(low, high, 5) if not is_whole or tick == int(tick)]

@@ -1,12 +1,13 @@
-"""One way of computing a case, ready to train, in a process of its own.
+"""One implementation of a case, ready to train, in a process of its own.
 
-A way that has just used gigabytes leaves a heap and caches behind that slow the next one down, so each has a process
-to itself. The processes wait for one another: one epoch after the other, never two at once.
+An implementation that has just used gigabytes leaves a heap and caches behind that slow the next one down, so each has
+a process to itself. The processes wait for one another: one epoch after the other, never two at once.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -15,24 +16,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from adagpr.benchmarking.baselines import baseline_class
 from adagpr.benchmarking.cases import OURS, SETTINGS, Case, build_model, load_graph
-from adagpr.benchmarking.rivals import rival_class
+from adagpr.benchmarking.measure import peak_memory
 from adagpr.errors import AdaGPRError
-from adagpr.graph import Graph, Split
+from adagpr.graph import Split
 from adagpr.metrics import accuracy
-from adagpr.nn import AdaGPR
 from adagpr.ops import buffer_pool
 from adagpr.system import keep_freed_memory
-from adagpr.training import Epoch, State, TrainingConfig, evaluate, training_data
-
-__all__ = ["Implementation", "WayProcess", "make_way", "memory_step", "serve", "way_process"]
+from adagpr.training import Epoch, State, evaluate, training_data
 
 
 @dataclass(frozen=True)
@@ -57,48 +56,37 @@ class Implementation:
         )
 
 
-def make_way(name: str, model: AdaGPR, config: TrainingConfig, graph: Graph, split: Split) -> Implementation:
-    """The named way of computing ``model``: ``ours`` or a rival with a copy of its parameters."""
+def make_implementation(case: Case, name: str) -> Implementation:
+    """``ours`` or a baseline with a copy of its parameters, for the network and graph of a case."""
+    graph, split = load_graph(case)
+    model, config = build_model(case, graph, split)
     if name == OURS:
         inputs, state = training_data(graph, split, config, model), State(model, config)
         return Implementation(lambda: inputs.step(state), lambda: evaluate(model, inputs), split, graph.y)
-    rival = rival_class(name).from_model(model)
+    baseline = baseline_class(name)(model)
     x = graph.x if isinstance(graph.x, Tensor) else torch.from_numpy(graph.x.toarray())
-    structure, y = rival.prepare(graph), graph.y
-    optimizer = torch.optim.Adam(rival.parameters(), SETTINGS["lr"], weight_decay=SETTINGS["weight_decay"])
+    structure, y = baseline.prepare(graph), graph.y
+    optimizer = torch.optim.Adam(baseline.parameters(), SETTINGS["lr"], weight_decay=SETTINGS["weight_decay"])
 
     def step() -> Tensor:
-        rival.train()
+        baseline.train()
         optimizer.zero_grad()
-        loss = F.cross_entropy(rival(x, structure)[split.train], y[split.train])
+        loss = F.cross_entropy(baseline(x, structure)[split.train], y[split.train])
         loss.backward()
         optimizer.step()
         return loss.detach()
 
     def logits() -> Tensor:
-        rival.eval()
+        baseline.eval()
         with torch.inference_mode():
-            result: Tensor = rival(x, structure)
+            result: Tensor = baseline(x, structure)
             return result
 
     return Implementation(step, logits, split, y)
 
 
-def memory_step(case_json: str, name: str) -> Callable[[], None]:
-    """For `adagpr.benchmarking.measure.peak_memory`: prepares one way of a case and returns its training step."""
-    torch.set_num_threads(1)
-    case = Case.from_plain(json.loads(case_json))
-    graph, split = load_graph(case)
-    ready = make_way(name, *build_model(case, graph, split), graph, split)
-
-    def step() -> None:
-        ready.step()
-
-    return step
-
-
-class WayProcess:
-    """A way that is computed in another process; see `way_process`.
+class ImplementationProcess:
+    """An implementation that is computed in another process; see `implementation_process`.
 
     Attributes:
         process: The process.
@@ -125,20 +113,19 @@ class WayProcess:
 
 
 @contextmanager
-def way_process(case: Case, name: str, folder: Path) -> Iterator[WayProcess]:
-    """A process that computes the named way of a case; it ends with the context.
+def implementation_process(case: Case, name: str, folder: Path) -> Iterator[ImplementationProcess]:
+    """A process that computes the named implementation of a case; it ends with the context.
 
     Args:
         case: What is computed.
-        name: ``ours`` or a rival's name.
+        name: ``ours`` or a baseline's name.
         folder: An existing folder that the process may write its logits into.
     """
     logits = folder / f"{name}.npy"
-    script = f"import sys; from {__name__} import serve; serve(*sys.argv[1:])"
-    command = [sys.executable, "-c", script, json.dumps(case.plain()), name, str(logits)]
+    command = [*_command(serve, case, name), str(logits)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
-            yield WayProcess(process, logits)
+            yield ImplementationProcess(process, logits)
         finally:
             process.kill()
 
@@ -148,16 +135,44 @@ def serve(case_json: str, name: str, logits: str) -> None:
     warnings.simplefilter("ignore", UserWarning)
     keep_freed_memory()
     torch.manual_seed(0)
-    case = Case.from_plain(json.loads(case_json))
-    graph, split = load_graph(case)
-    way = make_way(name, *build_model(case, graph, split), graph, split)
-    np.save(logits, way.logits().numpy(), allow_pickle=False)
+    implementation = make_implementation(Case.from_plain(json.loads(case_json)), name)
+    np.save(logits, implementation.logits().numpy(), allow_pickle=False)
     with buffer_pool():
         for line in sys.stdin:
             count, num_threads = map(int, line.split())
             torch.set_num_threads(num_threads)
             before = time.perf_counter()
             for _ in range(count):
-                way.epoch()
+                implementation.epoch()
             sys.stdout.write(f"{time.perf_counter() - before}\n")
             sys.stdout.flush()
+
+
+def step_memory(case: Case, name: str) -> dict[str, float]:
+    """`peak_memory` of a training step of the named implementation, in a fresh process.
+
+    Raises:
+        AdaGPRError: The process failed, for instance because memory ran out.
+    """
+    # The C library's cache of freed blocks varies by 15 % from run to run; with it off, what is resident is in use.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    command = _command(print_memory, case, name)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message; memory may have run out"])[-1]
+        raise AdaGPRError(f"Measuring the memory of {name} ended with code {done.returncode}: {last}.")
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def print_memory(case_json: str, name: str) -> None:
+    """Prints `peak_memory` of a training step as JSON."""
+    torch.set_num_threads(1)
+    implementation = make_implementation(Case.from_plain(json.loads(case_json)), name)
+    print(json.dumps(peak_memory(implementation.step)))  # noqa: T201
+
+
+def _command(function: Callable[..., Any], case: Case, name: str) -> list[str]:
+    """Calls a function of this module with a case and a name in a fresh Python."""
+    script = f"import sys; from {__name__} import {function.__name__}; {function.__name__}(*sys.argv[1:])"
+    return [sys.executable, "-W", "ignore", "-c", script, json.dumps(case.plain()), name]

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from adagpr.benchmarking import SETS, Case, run, run_case, run_set, time_to_accuracy
-from adagpr.benchmarking.ways import way_process
+from adagpr.benchmarking import SETS, Benchmark, Case, bench, run_case
+from adagpr.benchmarking.implementations import implementation_process, step_memory
 from adagpr.errors import AdaGPRError, InputError
-from adagpr.experiments import experiment
 from adagpr.files import read_json
+
+MODULE = "adagpr.benchmarking.run"
 
 GENERAL = ("dense-powers", "gather-scatter", "pyg-csr", "pyg-edge-index")
 TINY = Case(
@@ -25,7 +26,6 @@ TINY = Case(
     rounds=3,
     budget=1.0,
 )
-PAPERS = next(cell for cell in experiment("table2_adagpr_cora").cells() if cell.layers == 8)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def never(case: Case) -> dict[str, Any]:
 def test_a_set_is_measured_once_and_read_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SETS, "tiny", (TINY,))
     seen: list[str] = []
-    (record,) = run_set("tiny", tmp_path / "out", lambda case, found: seen.append(f"{case.name} {found['format']}"))
+    (record,) = bench("tiny", tmp_path / "out", on_case=lambda case, _: seen.append(case.name)).records
     assert record.keys() == {"format", "case", "data", "ways", "machine"}
     assert record["data"] == {"num_nodes": 300, "num_edges": 3000, "num_features": 64}
     assert record["ways"]["dgl"].keys() == {"status"}
@@ -53,17 +53,17 @@ def test_a_set_is_measured_once_and_read_afterwards(tmp_path: Path, monkeypatch:
     assert record["ways"]["ours"]["seconds"].keys() == {"median", "lower", "upper", "rounds"}
     assert {"processor", "num_cores", "torch", "seconds"} <= record["machine"].keys()
     assert read_json(tmp_path / "out" / "tiny.json") == record
-    monkeypatch.setattr(run, "run_case", never)
-    assert run_set("tiny", tmp_path / "out") == [record]
-    assert seen == ["tiny 1"]
+    monkeypatch.setattr(f"{MODULE}.run_case", never)
+    assert bench("tiny", tmp_path / "out").records == (record,)
+    assert seen == ["tiny"]
 
 
 def test_a_case_that_changed_is_measured_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "run_case", lambda case: {"case": case.plain()})
+    monkeypatch.setattr(f"{MODULE}.run_case", lambda case: {"case": case.plain()})
     monkeypatch.setitem(SETS, "tiny", (TINY,))
-    run_set("tiny", tmp_path)
+    bench("tiny", tmp_path)
     monkeypatch.setitem(SETS, "tiny", (replace(TINY, num_layers=5),))
-    assert run_set("tiny", tmp_path)[0]["case"]["num_layers"] == 5
+    assert bench("tiny", tmp_path).records[0]["case"]["num_layers"] == 5
 
 
 def test_gcn2conv_takes_part_where_coefficients_are_one_hot() -> None:
@@ -71,18 +71,18 @@ def test_gcn2conv_takes_part_where_coefficients_are_one_hot() -> None:
     assert run_case(case)["ways"]["gcn2conv"]["largest_difference"] < 1e-5
 
 
-def test_rivals_try_all_threads_and_ours_its_own() -> None:
+def test_baselines_try_all_threads_and_ours_its_own() -> None:
     found = run_case(replace(TINY, threads=2, ways=("pyg-csr", "ours")))["ways"]
     assert found["pyg-csr"]["trials"].keys() == {"1", "2"}
     assert found["ours"]["trials"].keys() == {"1"}
 
 
 def test_a_process_that_is_ended_is_an_error(tmp_path: Path) -> None:
-    with way_process(TINY, "ours", tmp_path) as way:
-        assert way.epochs(2, 1) > 0
-        way.process.kill()
+    with implementation_process(TINY, "ours", tmp_path) as ours:
+        assert ours.epochs(2, 1) > 0
+        ours.process.kill()
         with pytest.raises(AdaGPRError, match="ended with code -9"):
-            way.epochs(1, 1)
+            ours.epochs(1, 1)
 
 
 def test_memory_is_measured_where_asked() -> None:
@@ -92,31 +92,34 @@ def test_memory_is_measured_where_asked() -> None:
 
 
 def test_memory_that_cannot_be_measured_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*arguments: str) -> None:
+    def fails(case: Case, name: str) -> None:
         raise AdaGPRError("Memory ran out.")
 
-    monkeypatch.setattr(run, "peak_memory", fails)
+    monkeypatch.setattr(f"{MODULE}.step_memory", fails)
     found = run_case(replace(TINY, ways=("ours",), is_timed=False, measures_memory=True))["ways"]["ours"]
     assert found == {"status": "measured", "memory_failed": "Memory ran out."}
 
 
-def headline(seconds: dict[str, float], **changes: Any) -> dict[str, Any]:
-    case = {"graph": "cora", "num_layers": 8, "hidden_channels": 32, "num_coeffs": 4, **changes}
-    return {"case": case, "ways": {way: {"seconds": {"median": value}} for way, value in seconds.items()}}
+def test_a_step_that_cannot_be_made_says_why() -> None:
+    with pytest.raises(AdaGPRError, match=r"memory of pyg-cs ended with code 1: .*Unknown implementation 'pyg-cs'"):
+        step_memory(TINY, "pyg-cs")
 
 
-def test_time_to_accuracy_is_the_best_epoch_times_the_time_of_an_epoch() -> None:
-    training = {"dataset": "cora", "options": PAPERS.options, "runs": [{"best_epoch": 1000, "test_acc": 0.847}]}
-    timing = headline({"ours": 0.02, "pyg-csr": 0.16})
-    found = time_to_accuracy("cora", ["ours", "pyg-csr"], 84.8, training=training, timing=timing)
-    assert found == {
-        "dataset": "cora",
-        "target": 84.8,
-        "test_acc": 84.7,
-        "best_epoch": 1000,
-        "seconds": {"ours": 20.0, "pyg-csr": 160.0},
-    }
-    with pytest.raises(InputError, match="timing must be that of the same network on cora"):
-        time_to_accuracy("cora", ["ours"], 84.8, training=training, timing=headline({"ours": 1.0}, num_layers=64))
-    with pytest.raises(InputError, match="training must be the record of table2_adagpr_cora"):
-        time_to_accuracy("cora", ["ours"], 84.8, training={**training, "options": {}}, timing=timing)
+def test_an_unknown_set_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Did you mean 'headline'"):
+        bench("headlines", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_table_has_a_row_per_implementation() -> None:
+    seconds = {"median": 0.0215, "lower": 0.02, "upper": 0.1234, "rounds": 7}
+    ours: dict[str, Any] = {"status": "measured", "num_threads": 1, "seconds": seconds}
+    other = {**ours, "ratio": {"median": 6.0, "lower": 5.5, "upper": 1234.0, "rounds": 7}}
+    other["memory_mb"] = {"step": 43.4, "total": 451.0}
+    ways = {"dgl": {"status": "not available: no"}, "pyg-csr": other, "ours": ours}
+    found = Benchmark(({"case": {"name": "small"}, "ways": ways},))
+    assert found.markdown().splitlines()[2:] == [
+        "| small | dgl |  | not available: no |  |  |  |",
+        "| small | pyg-csr | 1 | 21.5 (20.0 to 123) | 6.00 (5.50 to 1,234) | 43 | 451 |",
+        "| small | ours | 1 | 21.5 (20.0 to 123) |  |  |  |",
+    ]

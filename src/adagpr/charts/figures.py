@@ -7,7 +7,7 @@ from functools import singledispatch
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Literal
 
-from adagpr.charts.chart import COLOURS, Axis, Bars, Chart, Dots, HeatMap, Lines
+from adagpr.charts.chart import COLOURS, Axis, Bars, Chart, Dots, HeatMap, Lines, log_ticks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -95,20 +95,20 @@ def _colour(colour: str) -> str:
 
 def _set_axes(panel: Any, x: Axis, y: Axis) -> None:
     for axis, name in ((x, "x"), (y, "y")):
+        panel.set(**{f"{name}label": axis.title})
         if axis.is_log:
             panel.set(**{f"{name}scale": "log"})
-        if axis.ticks is not None:
-            places, labels = zip(*axis.ticks, strict=True)
-            getattr(panel, f"set_{name}ticks")(places, labels)
-            getattr(panel, f"{name}axis").minorticks_off()
         low, high = getattr(panel, f"get_{name}lim")()
-        if axis.limits is not None:
-            panel.set(**{f"{name}lim": axis.limits})
-        elif axis.includes is not None:
+        if axis.includes is not None:
             margin = 0.03 * (axis.includes[1] - axis.includes[0])
-            limits = min(low, axis.includes[0] - margin), max(high, axis.includes[1] + margin)
-            panel.set(**{f"{name}lim": limits})
-        panel.set(**{f"{name}label": axis.title})
+            low, high = min(low, axis.includes[0] - margin), max(high, axis.includes[1] + margin)
+        panel.set(**{f"{name}lim": axis.limits or (low, high)})
+        ticks = axis.ticks or (log_ticks(low, high) if axis.is_log else ())
+        if ticks:
+            getattr(panel, f"set_{name}ticks")(*zip(*ticks, strict=True))
+            getattr(panel, f"{name}axis").minorticks_off()
+    panel.grid(axis="y", color="#dddddd", linewidth=0.6)
+    panel.set_axisbelow(True)
 
 
 @_draw.register

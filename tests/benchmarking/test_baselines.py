@@ -10,8 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from adagpr.benchmarking import rivals
-from adagpr.benchmarking.rivals import RIVALS, rival_class
+from adagpr.benchmarking import BASELINES, baseline_class, baselines
 from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.nn import AdaGPR
@@ -32,14 +31,14 @@ def make_model(dropout: float = 0.0, fixed_coeffs: list[float] | None = None) ->
 
 
 def assert_equal(name: str, model: AdaGPR, graph: Graph) -> None:
-    rival = rival_class(name).from_model(model)
+    baseline = baseline_class(name)(model)
     x = torch.as_tensor(graph.x).double()
     ours = model(x, operator(graph, dtype=torch.float64))
-    theirs = rival(x, rival.prepare(graph, torch.float64))
+    theirs = baseline(x, baseline.prepare(graph, torch.float64))
     torch.testing.assert_close(theirs, ours, rtol=1e-10, atol=1e-10)
     F.cross_entropy(ours, graph.y).backward()
     F.cross_entropy(theirs, graph.y).backward()
-    found = dict(rival.named_parameters())
+    found = dict(baseline.named_parameters())
     expected = dict(model.named_parameters())
     assert found.keys() == expected.keys()
     for key, parameter in expected.items():
@@ -66,48 +65,48 @@ def test_gcn2conv_equals_ours_with_all_weight_on_hop_one(make_graph: Callable[..
 
 def test_gcn2conv_refuses_what_it_cannot_do() -> None:
     with pytest.raises(InputError, match=r"needs projection 'fixed' and fixed_coeffs \[0, 1\]"):
-        rival_class("gcn2conv").from_model(make_model())
+        baseline_class("gcn2conv")(make_model())
 
 
 @pytest.mark.parametrize("name", GENERAL)
 def test_dropout_is_on_in_training_only(name: str, make_graph: Callable[..., Graph]) -> None:
     graph = make_graph()
-    rival = rival_class(name).from_model(make_model(dropout=0.5))
-    x, structure = torch.as_tensor(graph.x).double(), rival.prepare(graph, torch.float64)
-    assert not torch.equal(rival(x, structure), rival(x, structure))
-    rival.eval()
-    assert torch.equal(rival(x, structure), rival(x, structure))
+    baseline = baseline_class(name)(make_model(dropout=0.5))
+    x, structure = torch.as_tensor(graph.x).double(), baseline.prepare(graph, torch.float64)
+    assert not torch.equal(baseline(x, structure), baseline(x, structure))
+    baseline.eval()
+    assert torch.equal(baseline(x, structure), baseline(x, structure))
 
 
 def test_a_copy_leaves_the_model_alone(make_graph: Callable[..., Graph]) -> None:
     model = make_model()
-    rival = rival_class("dense-powers").from_model(model)
+    baseline = baseline_class("dense-powers")(model)
     with torch.no_grad():
-        rival.lin_in.weight.zero_()
+        baseline.lin_in.weight.zero_()
     assert model.lin_in.weight.abs().sum() > 0
 
 
-def test_options_that_no_rival_has_are_refused() -> None:
+def test_options_that_no_baseline_has_are_refused() -> None:
     model = AdaGPR(12, 8, 3, drop_edge=0.5)
     with pytest.raises(InputError, match="dense-powers: drop_edge must be 0"):
-        rival_class("dense-powers").from_model(model)
+        baseline_class("dense-powers")(model)
 
 
 def test_an_unknown_way_is_an_error_that_names_the_nearest() -> None:
     with pytest.raises(InputError, match="Did you mean 'pyg-csr'"):
-        rival_class("pyg-cs")
+        baseline_class("pyg-cs")
 
 
 def test_a_missing_library_is_an_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dgl", None)
     with pytest.raises(ImportError, match="dgl"):
-        rival_class("dgl")
+        baseline_class("dgl")
 
 
-@pytest.mark.parametrize("path", sorted(Path(rivals.__file__).parent.glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(Path(baselines.__file__).parent.glob("*.py")), ids=lambda path: path.stem)
 def test_no_library_is_imported_at_the_top(path: Path) -> None:
     top = ast.parse(path.read_text()).body
     plain = {alias.name for node in top if isinstance(node, ast.Import) for alias in node.names}
     named = {node.module or "" for node in top if isinstance(node, ast.ImportFrom)}
-    libraries = {kind.library for kind in RIVALS.values()}
+    libraries = {kind.library for kind in BASELINES.values()}
     assert {name.partition(".")[0] for name in plain | named} & libraries == set()

@@ -1,10 +1,10 @@
 r"""The same network computed in the other ways that a person can run it today.
 
-A rival is made from an `AdaGPR` and has equal parameters under equal names. What differs is how it reads the graph:
+A baseline is made from an `AdaGPR` and has equal parameters under equal names. What differs is how it reads the graph:
 
 - ``dense-powers``: the authors' algorithm. All powers :math:`\tilde A^k` are dense matrices, summed in every layer.
 - ``gather-scatter``: torch_geometric with edges and weights, one message for each edge and hop.
-- ``pyg-csr``: torch_geometric with a CSR adjacency, one sparse product a hop.
+- ``pyg-csr``: torch_geometric with a CSR adjacency, one sparse product per hop.
 - ``pyg-edge-index``: torch_geometric's ``EdgeIndex``, which keeps the transpose for the backward pass.
 - ``gcn2conv``: torch_geometric's ``GCN2Conv``. It can do two hops with all weight on hop 1 only.
 - ``dgl``: DGL, where it can be imported.
@@ -30,11 +30,9 @@ from adagpr.graph import Graph
 from adagpr.nn import AdaGPR, AdaGPRConv
 from adagpr.ops import Operator, operator
 
-__all__ = ["RIVALS", "Baseline", "rival_class"]
-
 
 class Baseline(nn.Module):
-    """`AdaGPR` computed another way.
+    """`AdaGPR` computed in another way, with a copy of its parameters.
 
     Attributes:
         name: What results call it.
@@ -54,11 +52,6 @@ class Baseline(nn.Module):
         self.convs = copy.deepcopy(model.convs)
         self.lin_out = copy.deepcopy(model.lin_out)
 
-    @classmethod
-    def from_model(cls, model: AdaGPR) -> Baseline:
-        """The rival with a copy of the parameters of ``model``."""
-        return cls(model)
-
     def holders(self) -> list[AdaGPRConv]:
         """The layers' parameters."""
         return [conv for conv in self.convs if isinstance(conv, AdaGPRConv)]
@@ -68,14 +61,14 @@ class Baseline(nn.Module):
         return self.structure(operator(graph, dtype=dtype))
 
     def structure(self, op: Operator) -> Any:
-        """The operator in this rival's own form; by default a CSR matrix."""
+        """The operator in this baseline's own form; by default a CSR matrix."""
         return op.matrix
 
-    def hop(self, h: Tensor, structure: Any) -> Tensor:
+    def hop(self, h: Tensor, structure: Any) -> Any:
         """One product of the operator with ``h``."""
         raise NotImplementedError(f"{type(self).__name__} has no hops")
 
-    def layer(self, index: int, h: Tensor, h_0: Tensor, structure: Any) -> Tensor:
+    def layer(self, index: int, h: Tensor, h_0: Tensor, structure: Any) -> Any:
         """One layer without activation: hop after hop, each added with its coefficient."""
         conv = self.holders()[index]
         coeffs = conv.coeffs() * (1 - conv.alpha)
@@ -85,14 +78,13 @@ class Baseline(nn.Module):
             support = support + coeffs[k] * h
         return torch.addmm(support, support, conv.weight, beta=1 - conv.beta, alpha=conv.beta)
 
-    def forward(self, x: Tensor, structure: Any) -> Tensor:
+    def forward(self, x: Tensor, structure: Any) -> Any:
         """Logits of all nodes; ``x`` is dense."""
         h_0 = self.lin_in(self.drop(x)).relu()
         h = h_0
         for index in range(len(self.convs)):
             h = self.layer(index, self.drop(h), h_0, structure).relu()
-        logits: Tensor = self.lin_out(self.drop(h))
-        return logits
+        return self.lin_out(self.drop(h))
 
     def drop(self, x: Tensor) -> Tensor:
         """Torch's own dropout."""
@@ -114,7 +106,7 @@ class DensePowers(Baseline):
             powers[k] = op.matrix @ powers[k - 1]
         return powers
 
-    def layer(self, index: int, h: Tensor, h_0: Tensor, structure: Any) -> Tensor:
+    def layer(self, index: int, h: Tensor, h_0: Tensor, structure: Any) -> Any:
         """The powers are summed to one dense matrix before the product."""
         conv = self.holders()[index]
         coeffs = conv.coeffs()
@@ -122,8 +114,7 @@ class DensePowers(Baseline):
         for k in range(1, len(coeffs)):
             mixed = mixed + coeffs[k] * structure[k]
         support = (1 - conv.alpha) * (mixed @ h) + conv.alpha * h_0
-        result: Tensor = conv.beta * (support @ conv.weight) + (1 - conv.beta) * support
-        return result
+        return conv.beta * (support @ conv.weight) + (1 - conv.beta) * support
 
 
 class PygCsr(Baseline):
@@ -135,10 +126,9 @@ class PygCsr(Baseline):
         super().__init__(model)
         self.propagation = _propagation_class()()
 
-    def hop(self, h: Tensor, structure: Any) -> Tensor:
+    def hop(self, h: Tensor, structure: Any) -> Any:
         """One sparse product."""
-        result: Tensor = self.propagation(h, structure)
-        return result
+        return self.propagation(h, structure)
 
 
 class GatherScatter(PygCsr):
@@ -151,10 +141,9 @@ class GatherScatter(PygCsr):
         edges = op.matrix.to_sparse_coo()
         return edges.indices().flip(0), edges.values()
 
-    def hop(self, h: Tensor, structure: Any) -> Tensor:
-        """One message an edge."""
-        result: Tensor = self.propagation(h, *structure)
-        return result
+    def hop(self, h: Tensor, structure: Any) -> Any:
+        """One message per edge."""
+        return self.propagation(h, *structure)
 
 
 class PygEdgeIndex(Baseline):
@@ -168,11 +157,10 @@ class PygEdgeIndex(Baseline):
         index = import_module("torch_geometric").EdgeIndex(edges.indices(), sparse_size=size, sort_order="row")
         return index.fill_cache_(), edges.values()
 
-    def hop(self, h: Tensor, structure: Any) -> Tensor:
+    def hop(self, h: Tensor, structure: Any) -> Any:
         """One sparse product."""
         index, weights = structure
-        result: Tensor = index.matmul(h, input_value=weights)
-        return result
+        return index.matmul(h, input_value=weights)
 
 
 class Gcn2Conv(Baseline):
@@ -191,14 +179,13 @@ class Gcn2Conv(Baseline):
             layer.weight1, layer.beta = conv.weight, conv.beta
             self.stack.append(layer)
 
-    def layer(self, index: int, h: Tensor, h_0: Tensor, structure: Any) -> Tensor:
+    def layer(self, index: int, h: Tensor, h_0: Tensor, structure: Any) -> Any:
         """The library's layer."""
-        result: Tensor = self.stack[index](h, h_0, structure)
-        return result
+        return self.stack[index](h, h_0, structure)
 
 
 class Dgl(Baseline):
-    """DGL's message passing with edge weights, in one kernel a hop."""
+    """DGL's message passing with edge weights, in one kernel per hop."""
 
     name = "dgl"
     library = "dgl"
@@ -210,30 +197,29 @@ class Dgl(Baseline):
         graph.edata["w"] = edges.values()
         return graph
 
-    def hop(self, h: Tensor, structure: Any) -> Tensor:
+    def hop(self, h: Tensor, structure: Any) -> Any:
         """Weighs and sums."""
         function = import_module("dgl.function")
         with structure.local_scope():
             structure.ndata["h"] = h
             structure.update_all(function.u_mul_e("h", "w", "m"), function.sum("m", "h"))
-            result: Tensor = structure.ndata["h"]
-        return result
+            return structure.ndata["h"]
 
 
 _KINDS: tuple[type[Baseline], ...] = (DensePowers, GatherScatter, PygCsr, PygEdgeIndex, Gcn2Conv, Dgl)
-RIVALS = {kind.name: kind for kind in _KINDS}
+BASELINES = {kind.name: kind for kind in _KINDS}
 
 
-def rival_class(name: str) -> type[Baseline]:
-    """The rival of that name.
+def baseline_class(name: str) -> type[Baseline]:
+    """The baseline of that name.
 
     Raises:
         InputError: There is none of that name.
         ImportError: Its library cannot be imported here.
     """
-    if name not in RIVALS:
-        raise unknown_name("way", name, RIVALS)
-    kind = RIVALS[name]
+    if name not in BASELINES:
+        raise unknown_name("implementation", name, BASELINES)
+    kind = BASELINES[name]
     if kind.library is not None:
         # torch_geometric calls torch.jit as it is imported, which torch deprecates.
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
@@ -251,15 +237,13 @@ def _propagation_class() -> type[nn.Module]:
         def __init__(self) -> None:
             super().__init__(aggr="add")
 
-        def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-            result: Tensor = self.propagate(edge_index, x=x, edge_weight=edge_weight)
-            return result
+        def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Any:
+            return self.propagate(edge_index, x=x, edge_weight=edge_weight)
 
         def message(self, x_j: Tensor, edge_weight: Tensor) -> Tensor:
             return edge_weight.view(-1, 1) * x_j
 
-        def message_and_aggregate(self, adj_t: Tensor, x: Tensor) -> Tensor:
-            result: Tensor = spmm(adj_t, x, reduce="sum")
-            return result
+        def message_and_aggregate(self, adj_t: Tensor, x: Tensor) -> Any:
+            return spmm(adj_t, x, reduce="sum")
 
     return Propagation
