@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "adagpr"
 
 ROWS = [
     ["errors"],
-    ["arguments", "graph", "files", "seeding", "statistics", "metrics", "system", "charts", "web"],
+    ["arguments", "graph", "files", "seeding", "statistics", "metrics", "system", "charts"],
     ["ops", "interop", "task"],
     ["nn", "data"],
     ["partitioning"],
