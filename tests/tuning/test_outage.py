@@ -25,7 +25,7 @@ from adagpr.tuning import Space, StudyProgress, search, storage
 from adagpr.tuning.search import Polls, stale_trials
 from adagpr.tuning.storage import create_study, load_study
 from adagpr.tuning.study import Study
-from adagpr.tuning.trial import effective_trials, of_worker, requeue, signature
+from adagpr.tuning.trial import effective_trials, requeue, signature
 from tests.tuning.postgres import LossyWay, Server, address
 
 T = TypeVar("T")
@@ -189,8 +189,8 @@ def test_a_waiting_trial_that_is_begun_without_an_answer_is_left_unsigned(lossy_
     study = load_study("waiting", way, optuna.pruners.NopPruner(), {"worker": signature(1)})
     lossy_way.every = 2
     assert study.ask().number == 1
-    assert [trial.number for trial in of_worker(study.trials, None)] == [0]
-    assert [trial.number for trial in of_worker(study.trials, signature(1))] == [1]
+    assert [trial.state for trial in study.trials] == [TrialState.RUNNING] * 2
+    assert [trial.user_attrs.get("worker") for trial in study.trials] == [None, signature(1)]
     study._storage.database.engine.dispose()  # type: ignore[attr-defined]
 
 

@@ -168,4 +168,4 @@ def test_a_notebook_gets_the_page_and_a_frame(record: dict[str, Any]) -> None:
     assert list(frame.columns[:3]) == ["number", "state", "value"]
     assert len(frame) == 14
     assert frame["lr"].tolist() == [0.01] * 14
-    assert result.best_value == 0.89
+    assert result.best_params == {}

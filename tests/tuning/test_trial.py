@@ -13,7 +13,6 @@ from adagpr.tuning.trial import (
     finished,
     is_abandoned,
     num_to_do,
-    of_worker,
     requeue,
     signature,
 )
@@ -92,12 +91,6 @@ def test_only_what_nobody_has_begun_is_to_do(study: optuna.Study) -> None:
     assert numbers(finished(study.trials)) == [0, 1]
     assert num_to_do(study.trials, 10) == 7
     assert num_to_do(study.trials, 2) == 0
-
-
-def test_running_trials_are_found_by_who_signed_them(study: optuna.Study) -> None:
-    begin(study, pid=1), begin(study, pid=2), study.ask()
-    assert numbers(of_worker(study.trials, signature(2))) == [1]
-    assert numbers(of_worker(study.trials, None)) == [2]
 
 
 def test_of_two_entries_of_a_lost_trial_the_first_counts(study: optuna.Study) -> None:

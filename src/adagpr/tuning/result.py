@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from adagpr.charts import Axis, Bars, Chart, Dot, Dots, render
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _NUM_BEST = 10
 # Values further above the lowest than this many times the median's distance are drawn at the upper edge.
@@ -37,18 +34,13 @@ class StudyResult:
         """The values of the best trial."""
         return dict(self.record["best"]["params"])
 
-    @property
-    def best_value(self) -> float:
-        """The lowest validation loss."""
-        return float(self.record["best"]["value"])
-
     @cached_property
     def trials(self) -> list[dict[str, Any]]:
         """The trials that are complete or pruned."""
         return [trial for trial in self.record["trials"] if trial["state"] != "fail"]
 
-    def frame(self) -> pd.DataFrame:
-        """One row per trial: its number, state, value and parameters. Needs pandas."""
+    def frame(self) -> Any:
+        """A data frame of pandas with one row per trial: its number, state, value and parameters."""
         import pandas as pd
 
         kept = ("number", "state", "value", "val_acc", "epochs")
@@ -61,9 +53,23 @@ class StudyResult:
         `adagpr.charts.figure` draws them.
         """
         importance, search = self.record["importance"], self.record["study"]["space"]["search"]
+        charts: list[Chart] = [self._history()]
+        if importance:
+            shares = {"importance": [100 * share for share in importance.values()]}
+            title = "Importance of each parameter"
+            charts.append(
+                Bars(
+                    name="importance",
+                    title=title,
+                    labels=list(importance),
+                    bars=shares,
+                    unit=" %",
+                    digits=0,
+                    longest=100,
+                )
+            )
         names = sorted(search, key=lambda name: -importance.get(name, -1.0))
-        bars = [self._importance(importance)] if importance else []
-        return [self._history(), *bars, *(self._parameter(name, search[name]) for name in names)]
+        return charts + [self._parameter(name, search[name]) for name in names]
 
     def page(self) -> str:
         """The whole page, one HTML file; also of a study that is not tested yet."""
@@ -95,26 +101,10 @@ class StudyResult:
         return Dots(
             name="history",
             title="Validation loss of each trial and the lowest so far",
-            caption="Validation loss without penalties, the lower the better; filled: complete, hollow: pruned at the "
-            "loss it had reached; line: lowest so far. Losses far above the median are at the upper edge.",
             x=Axis("trial", limits=(0, last)),
             y=self._losses(),
             dots=self._dots(lambda trial: trial["number"]),
             steps=[*steps, (last, lowest)],
-        )
-
-    def _importance(self, importance: dict[str, float]) -> Bars:
-        return Bars(
-            name="importance",
-            title="Importance of each parameter",
-            caption="How much of the differences in loss each parameter explains (fANOVA, complete trials only). With "
-            "few trials this is a hint, not a measurement.",
-            labels=list(importance),
-            bars={"importance": [100 * share for share in importance.values()]},
-            key="parameter",
-            unit=" %",
-            digits=0,
-            longest=100,
         )
 
     def _parameter(self, name: str, parameter: dict[str, Any]) -> Dots:

@@ -28,16 +28,7 @@ from adagpr.errors import AdaGPRError, StorageError, memory_errors
 from adagpr.seeding import stream
 from adagpr.training import begin_child
 from adagpr.tuning.storage import is_server, load_study, storage_failures, without_retries
-from adagpr.tuning.trial import (
-    best_trial,
-    effective_trials,
-    finished,
-    num_to_do,
-    objective,
-    of_worker,
-    requeue,
-    signature,
-)
+from adagpr.tuning.trial import best_trial, effective_trials, finished, num_to_do, objective, requeue, signature
 
 if TYPE_CHECKING:
     from adagpr.tuning.study import Study
@@ -65,34 +56,7 @@ class StudyProgress:
 
 OnChange = Callable[[StudyProgress], None]
 Polls = Counter[tuple[object, ...]]
-
-
-class _Worker:
-    """A worker as its parent sees it."""
-
-    def __init__(self, study: Study, address: str, num_trials: int) -> None:
-        context = multiprocessing.get_context("fork")
-        self.reader, writer = context.Pipe(duplex=False)
-        arguments = (study, address, num_trials, writer, os.getpid())
-        self.process: BaseProcess = context.Process(target=_work, args=arguments)
-        self.process.start()
-        writer.close()
-
-    def result(self) -> str:
-        """How a worker ended whose connection is at its end: ``"done"`` or ``"killed"``; what it raised is raised."""
-        try:
-            message = self.reader.recv()
-        except EOFError:
-            message = "killed"
-        self.stop()
-        if isinstance(message, Exception):
-            raise message
-        return str(message)
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.join()
-        self.reader.close()
+Workers = dict[Connection, BaseProcess]
 
 
 def run_trials(
@@ -100,19 +64,11 @@ def run_trials(
 ) -> None:
     """Has workers run trials until as many are complete or pruned as asked for; dead workers are replaced.
 
-    Args:
-        opened: Optuna's study, open in this process.
-        study: What it is about.
-        address: Its storage, which each worker opens for itself.
-        num_trials: Trials asked for.
-        num_workers: Workers at the same time.
-        on_change: Called now and then with how far the study is.
-
     Raises:
         AdaGPRError: What a worker raised, or that workers are killed again and again.
     """
     can_fork = "fork" in multiprocessing.get_all_start_methods()
-    workers: list[_Worker] = []
+    workers: Workers = {}
     num_deaths = num_done = 0
     polls: Polls = Counter()
     try:
@@ -120,11 +76,10 @@ def run_trials(
             trials = opened.get_trials(deepcopy=False)
             for trial in stale_trials(trials, polls, is_server(address)):
                 requeue(opened, trial)
-            done = len(finished(trials))
+            done, best = len(finished(trials)), best_trial(trials)
             num_deaths, num_done = (0 if done > num_done else num_deaths), done
-            best = best_trial(trials)
-            pids = tuple(worker.process.pid or 0 for worker in workers)
-            on_change(StudyProgress(min(done, num_trials), num_trials, None if best is None else best.value, pids))
+            pids = tuple(process.pid or 0 for process in workers.values())
+            on_change(StudyProgress(min(done, num_trials), num_trials, best.value if best else None, pids))
             if done >= num_trials:
                 break
             if num_deaths >= _DEATHS_PER_WORKER * num_workers:
@@ -134,16 +89,18 @@ def run_trials(
                 )
             if not can_fork:
                 run_some(study, address, done + 1)
-            for _ in range(min(num_workers - len(workers), num_to_do(trials, num_trials)) if can_fork else 0):
-                workers.append(_Worker(study, address, num_trials))
-            num_deaths += _reap(opened, workers)
+                continue
+            for _ in range(min(num_workers - len(workers), num_to_do(trials, num_trials))):
+                _start_worker(workers, study, address, num_trials)
+            num_deaths += _collect(opened, workers)
         while workers:
-            _reap(opened, workers)
+            _collect(opened, workers)
     finally:
-        for worker in workers:
-            worker.stop()
+        for process in workers.values():
+            process.kill()
+            process.join()
         with contextlib.suppress(AdaGPRError, OptunaError), without_retries():
-            _requeue_of(opened, workers)
+            _requeue_of(opened, list(workers.values()))
 
 
 def stale_trials(trials: Sequence[FrozenTrial], polls: Polls, is_shared: bool) -> list[FrozenTrial]:
@@ -163,33 +120,53 @@ def stale_trials(trials: Sequence[FrozenTrial], polls: Polls, is_shared: bool) -
     return found
 
 
-def _reap(opened: optuna.Study, workers: list[_Worker]) -> int:
-    """Waits a moment, lets go of the workers that have ended, and returns how many of them were killed."""
-    ready = wait([worker.reader for worker in workers], timeout=_POLL_SECONDS)
+def _start_worker(workers: Workers, study: Study, address: str, num_trials: int) -> None:
+    context = multiprocessing.get_context("fork")
+    reader, writer = context.Pipe(duplex=False)
+    workers[reader] = context.Process(target=_work, args=(study, address, num_trials, writer, os.getpid()))
+    workers[reader].start()
+    writer.close()
+
+
+def _collect(opened: optuna.Study, workers: Workers) -> int:
+    """Waits a moment, lets go of the workers that have ended, and returns how many of them were killed.
+
+    What a worker raised is raised.
+    """
     killed = []
-    for worker in [worker for worker in workers if worker.reader in ready]:
-        workers.remove(worker)
-        if worker.result() == "killed":
-            killed.append(worker)
+    ready = wait(list(workers), timeout=_POLL_SECONDS)
+    for reader in [reader for reader in workers if reader in ready]:
+        process = workers.pop(reader)
+        try:
+            error = reader.recv()
+        except EOFError:
+            error = None
+            killed.append(process)
+        process.kill()
+        process.join()
+        reader.close()
+        if error is not None:
+            raise error
     _requeue_of(opened, killed)
     return len(killed)
 
 
-def _requeue_of(opened: optuna.Study, workers: list[_Worker]) -> None:
-    trials = opened.get_trials(deepcopy=False) if workers else []
-    for worker in workers:
-        for trial in of_worker(trials, signature(worker.process.pid)):
+def _requeue_of(opened: optuna.Study, processes: list[BaseProcess]) -> None:
+    """Enters again what processes that are gone were running."""
+    signatures = [signature(process.pid) for process in processes]
+    for trial in opened.get_trials(deepcopy=False, states=(TrialState.RUNNING,)) if processes else ():
+        if trial.user_attrs.get("worker") in signatures:
             requeue(opened, trial)
 
 
 def _work(study: Study, address: str, num_trials: int, writer: Connection, parent: int) -> None:
-    """The life of a worker."""
+    """The life of a worker; it ends with a message, what it raised or nothing, unless it is killed."""
     if not begin_child(parent):
         return
     try:
         with storage_failures(address), memory_errors():
             run_some(study, address, num_trials)
-        writer.send("done")
+        writer.send(None)
     except Exception as error:
         error.add_note(traceback.format_exc())
         writer.send(error)
@@ -217,15 +194,15 @@ def _run_one(study: Study, opened: optuna.Study, trial: optuna.Trial, num_trials
         return
     # Optuna draws when the first value is asked for.
     opened.sampler = _sampler(study.seed, places.index(trial.number))
-    value, state = None, TrialState.COMPLETE
+    value, state = None, TrialState.FAIL
     try:
-        value = objective(study, trial)
+        value, state = objective(study, trial), TrialState.COMPLETE
     except optuna.TrialPruned:
         state = TrialState.PRUNED
     except StorageError:
         raise
     except Exception:
-        opened.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
+        opened.tell(trial, state=state, skip_if_finished=True)
         raise
     opened.tell(trial, value, state, skip_if_finished=True)
 

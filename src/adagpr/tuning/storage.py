@@ -4,15 +4,10 @@ The journal is Optuna's: a text file with one JSON object per line, and nothing 
 is a file that a killed process leaves behind, and half a line that it wrote would spoil all that follows. Here the
 operating system holds the lock, and whoever takes it removes such a line first.
 
-A server may be away for a while. One that is killed and started again has kept every transaction that it committed, and
-nothing else. Each call of the storage is one transaction, and is repeated until the server answers. If the server
-committed the first one and only the answer was lost, then
-
-* a trial is not created again: it carries a mark, which is looked for first;
-* a trial that was ended stays ended, with the value it has;
-* a waiting trial that was begun is left alone, because another worker may have begun it; if nobody signs it, it is
-  entered again;
-* all other calls write what is there already.
+A server may be away for a while. Each call of the storage is one transaction, which is repeated until the server
+answers. If the server committed the first one and only the answer was lost, then a trial is not created again, because
+it carries a mark that is looked for; one that was ended stays ended; a waiting one that was begun is left alone, since
+another worker may have begun it, and is entered again if nobody signs it; other calls write what is there already.
 """
 
 from __future__ import annotations
@@ -22,7 +17,7 @@ import copy
 import itertools
 import re
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextvars import ContextVar
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,11 +55,7 @@ _retries: ContextVar[bool] = ContextVar("retries", default=True)
 
 
 def is_server(address: str) -> bool:
-    """Whether ``address`` names a database server, not a file.
-
-    Raises:
-        InputError: It names one of another kind than PostgreSQL, or what talks to it is not installed.
-    """
+    """Whether an address names a database server, not a file; one that cannot be used is an `InputError`."""
     scheme, mark, _ = address.partition("://")
     if mark and scheme not in ("postgresql", "postgresql+psycopg"):
         raise InputError(f"A storage is a file or postgresql://USER@HOST/DATABASE, got '{without_password(address)}'.")
@@ -79,13 +70,9 @@ def without_password(address: str) -> str:
 
 
 def create_study(name: str, address: str) -> optuna.Study:
-    """Opens the study of that name and creates it where there is none, storage included.
+    """Opens a study, which is created where there is none, in a journal file or on a server.
 
     A server that does not answer is an error at once, because its address may be wrong; later on it is waited for.
-
-    Args:
-        name: Name of the study.
-        address: Path of a journal file, or URL of a server.
     """
     with storage_failures(address), _creating(address):
         storage = _storage(address)
@@ -93,13 +80,9 @@ def create_study(name: str, address: str) -> optuna.Study:
 
 
 def load_study(name: str, address: str, pruner: optuna.pruners.BasePruner, user_attrs: dict[str, Any]) -> optuna.Study:
-    """Opens a study that exists, with a connection of its own, in a worker, which does not fork.
+    """Opens a study that exists, with a connection of its own, in a worker.
 
-    Args:
-        name: Name of the study.
-        address: Path of a journal file, or URL of a server.
-        pruner: The study's pruner.
-        user_attrs: What a trial that this worker creates carries from its first moment, on a server.
+    On a server, a trial that the worker creates carries ``user_attrs`` from its first moment.
     """
     with storage_failures(address):
         storage = _attempts(address)(_storage, address, user_attrs)
@@ -115,21 +98,17 @@ def storage_failures(address: str) -> Iterator[None]:
         raise StorageError(f"The storage {without_password(address)} cannot be used: {_reason(error)}") from error
 
 
-def _cause(error: BaseException) -> BaseException:
-    return error.__cause__ or error if isinstance(error, StorageInternalError) else error
-
-
-def _reason(error: BaseException) -> str:
+def _reason(error: BaseException | None) -> str:
     """What a database said, on one line."""
-    cause = _cause(error)
+    cause = getattr(error, "__cause__", None) if isinstance(error, StorageInternalError) else error
     return str(getattr(cause, "orig", None) or cause).strip().partition("\n")[0]
 
 
 @contextlib.contextmanager
 def held(address: str) -> Iterator[None]:
-    """Keeps a journal for this process; the operating system lets go when it is gone.
+    """Keeps a journal for this process, so that trials which are running in it are run by nobody else.
 
-    So whoever gets hold of a journal knows that trials which are running in it are run by nobody. A server is not held.
+    The operating system lets go when the process is gone. A server is not held.
     """
     if is_server(address):
         yield
@@ -220,13 +199,13 @@ def _attempts(address: str) -> tenacity.Retrying:
         error = state.outcome.exception() if state.outcome is not None else None
         raise StorageError(
             f"The storage {without_password(address)} has not answered for {state.seconds_since_start:.0f} seconds "
-            f"({_reason(error or Exception())}). Its trials are kept; the same command resumes."
+            f"({_reason(error)}). Its trials are kept; the same command resumes."
         ) from error
 
     return tenacity.Retrying(
         retry=tenacity.retry_if_exception(_is_away),
         wait=tenacity.wait_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE),
-        stop=tenacity.stop_any(tenacity.stop_after_delay(RETRY_SECONDS), lambda _: not _retries.get()),
+        stop=lambda state: not _retries.get() or (state.seconds_since_start or 0.0) > RETRY_SECONDS,
         retry_error_callback=give_up,
     )
 
@@ -235,16 +214,15 @@ class _AwayError(Exception):
     """The server cannot be reached. Not one of SQLAlchemy's, after which Optuna would create a trial again itself."""
 
 
-def _is_away(error: BaseException) -> bool:
+def _is_away(error: BaseException | None) -> bool:
     """Whether an error may pass when the same is asked again: no connection, a broken one, or no room for it."""
-    cause = _cause(error)
-    is_broken = bool(getattr(cause, "connection_invalidated", False))
-    return is_broken or isinstance(cause, _AwayError | OperationalError)
+    cause = getattr(error, "__cause__", None) if isinstance(error, StorageInternalError) else error
+    return isinstance(cause, _AwayError | OperationalError) or bool(getattr(cause, "connection_invalidated", False))
 
 
 def _replace_error(context: ExceptionContext) -> BaseException | None:
     error = context.sqlalchemy_exception
-    return _AwayError(_reason(error)) if error is not None and _is_away(error) else None
+    return _AwayError(_reason(error)) if _is_away(error) else None
 
 
 def _retried(name: str) -> Callable[..., Any]:
@@ -259,26 +237,37 @@ def _retried(name: str) -> Callable[..., Any]:
 _Retried: Any = type("_Retried", (BaseStorage,), {name: _retried(name) for name in BaseStorage.__abstractmethods__})
 
 
-class _ServerStorage(_Retried):
-    """Optuna's storage on a server that may be away for a while.
-
-    Args:
-        address: URL of the server.
-        user_attrs: What a trial that a worker creates carries from its first moment; none for the process that forks
-            workers.
-    """
+class _ServerStorage(_Retried):  # type: ignore[misc]
+    """Optuna's storage on a server that may be away for a while; the process that forks workers has no user_attrs."""
 
     def __init__(self, address: str, user_attrs: dict[str, Any] | None) -> None:
         self.address, self._user_attrs = address, user_attrs
         forks = user_attrs is None
-        # What SQLAlchemy asks about hstore, which nobody needs here, fails in other words than all else.
-        options: dict[str, Any] = {"use_native_hstore": False}
-        if forks:
-            # No connection outlives its use, so that none is shared with a child.
-            options["poolclass"] = NullPool
+        # What SQLAlchemy asks about hstore, which nobody needs here, fails in other words than all else. No connection
+        # of a process that forks outlives its use, so that none is shared with a child.
+        options = {"use_native_hstore": False, **({"poolclass": NullPool} if forks else {})}
         url = _url(address).render_as_string(hide_password=False)
         self.database = RDBStorage(url, engine_kwargs=options, skip_table_creation=not forks)
         event.listen(self.database.engine, "handle_error", _replace_error)
+        self._finished: dict[int, dict[int, FrozenTrial]] = {}
+
+    get_trial_id_from_study_id_trial_number = _retried("get_trial_id_from_study_id_trial_number")
+
+    def get_all_trials(
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        """All trials; those that are finished are read only once."""
+        known = self._finished.setdefault(study_id, {})
+        missing = (TrialState.RUNNING, TrialState.WAITING) if known else None
+        read = _attempts(self.address)(self.database.get_all_trials, study_id, deepcopy=False, states=missing)
+        trials = {**known, **{trial.number: trial for trial in read}}
+        with contextlib.suppress(KeyError):  # there are no more
+            for number in itertools.count():
+                if number not in trials:
+                    trials[number] = self.get_trial(self.get_trial_id_from_study_id_trial_number(study_id, number))
+        known |= {number: trial for number, trial in trials.items() if trial.state.is_finished()}
+        kept = [trial for _, trial in sorted(trials.items()) if states is None or trial.state in states]
+        return copy.deepcopy(kept) if deepcopy else kept
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
         """Creates a trial, unless an attempt whose answer was lost did."""

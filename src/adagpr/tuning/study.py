@@ -26,22 +26,11 @@ import optuna
 import torch
 from optuna.trial import TrialState
 
+from adagpr import files
 from adagpr.errors import AdaGPRError, InputError
-from adagpr.files import (
-    digest,
-    folder_lock,
-    make_folder,
-    read_json,
-    read_toml,
-    sha256_file,
-    to_toml,
-    write_json,
-    write_text,
-    write_toml,
-)
 from adagpr.graph import Graph, Split
 from adagpr.system import describe_machine, num_cores
-from adagpr.training import Run, config_digest, describe_data, differences, fit_all, read_config, resolve, summarise
+from adagpr.training import config_digest, describe_data, differences, fit_all, read_config, resolve, summarise
 from adagpr.tuning.result import StudyResult
 from adagpr.tuning.search import OnChange, run_trials
 from adagpr.tuning.space import Space, choose_space, read_space
@@ -115,7 +104,7 @@ class Study:
             data["split"] = self.splits[0].name.partition("/")[0]
         return {
             "data": data,
-            "splits_sha256": digest([split.fingerprint for split in self.splits], _SHA256),
+            "splits_sha256": files.digest([split.fingerprint for split in self.splits], _SHA256),
             "model": self.model,
             "seed": self.seed,
             "tuned_on": [split.name for _, split in self.shown],
@@ -125,7 +114,7 @@ class Study:
     @property
     def name(self) -> str:
         """The study's name, which is that of its content."""
-        return f"adagpr-{digest(self.plain)}"
+        return f"adagpr-{files.digest(self.plain)}"
 
 
 def tune(
@@ -189,14 +178,14 @@ def tune(
     study.check()
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     address = storage or str(folder / "journal.jsonl")
-    record = _complete_record(folder, study, storage, num_trials)
-    if record is None:
+    record = _stored_record(folder, study, storage)
+    if "test" not in record or record["num_trials"] < num_trials:
         workers = num_workers or num_cores()
         with _opened(folder, study, storage, address) as opened, storage_failures(address):
             run_trials(opened, study, address, num_trials, workers, on_change or (lambda _: None))
             record = _finish(opened, study, folder, workers, command)
     result = StudyResult(record, folder)
-    write_text(folder / "index.html", result.page())
+    files.write_text(folder / "index.html", result.page())
     return result
 
 
@@ -205,36 +194,31 @@ def _description(study: Study, storage: str | None) -> dict[str, Any]:
     place = "journal.jsonl"
     if storage is not None:
         place = without_password(storage) if is_server(storage) else str(Path(storage).resolve())
-    return tomllib.loads(to_toml({**study.plain, "storage": place}))
+    return tomllib.loads(files.to_toml({**study.plain, "storage": place}))
 
 
-def _check_same(folder: Path, study: Study, storage: str | None) -> None:
+def _stored_record(folder: Path, study: Study, storage: str | None) -> dict[str, Any]:
+    """The record in the folder, empty where there is none yet; the folder of another study is an `InputError`."""
     path = folder / "study.toml"
-    different = differences(read_toml(path), _description(study, storage)) if path.exists() else []
+    different = differences(files.read_toml(path), _description(study, storage)) if path.exists() else []
     if different:
         raise InputError(
             f"{folder} holds another study; these keys differ: {', '.join(different)}. "
             "Choose another folder, or remove this one."
         )
-
-
-def _complete_record(folder: Path, study: Study, storage: str | None, num_trials: int) -> dict[str, Any] | None:
-    """The record of a study that is complete with at least so many trials."""
-    _check_same(folder, study, storage)
     path = folder / "study.json"
-    record: dict[str, Any] = read_json(path) if path.exists() else {}
-    return record if "test" in record and record["num_trials"] >= num_trials else None
+    return dict(files.read_json(path)) if path.exists() else {}
 
 
 @contextlib.contextmanager
 def _opened(folder: Path, study: Study, storage: str | None, address: str) -> Iterator[optuna.Study]:
     """Holds the folder and opens Optuna's study; trials that a killed command left behind are entered again."""
-    make_folder(folder)
-    with folder_lock(folder), held(address):
-        _check_same(folder, study, storage)
+    files.make_folder(folder)
+    with files.folder_lock(folder), held(address):
+        _stored_record(folder, study, storage)
         opened = create_study(study.name, address)
         if not (folder / "study.toml").exists():
-            write_toml(folder / "study.toml", _description(study, storage))
+            files.write_toml(folder / "study.toml", _description(study, storage))
         for trial in opened.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             # Nobody else works with a journal that is held; on a server others may, and only this machine is known.
             if not is_server(address) or is_abandoned(trial):
@@ -255,11 +239,11 @@ def _finish(opened: optuna.Study, study: Study, folder: Path, num_workers: int, 
     kept = [plain_trial(trial) for trial in trials if trial.state.is_finished()]
     compared = [{key: value for key, value in trial.items() if key != "machine"} for trial in kept]
     chosen = {key: plain_trial(best)[key] for key in ("number", "value", "params")}
-    chosen["trials_sha256"] = digest(compared, _SHA256)
+    chosen["trials_sha256"] = files.digest(compared, _SHA256)
     path = folder / "best.toml"
     text = _best_toml(study, chosen, num_trials)
     if not path.exists() or path.read_text(encoding="utf-8") != text:
-        write_text(path, text)
+        files.write_text(path, text)
     record: dict[str, Any] = {
         "format": 1,
         "study": {**study.plain, "source": study.space.source, "notes": study.space.notes},
@@ -276,14 +260,14 @@ def _finish(opened: optuna.Study, study: Study, folder: Path, num_workers: int, 
             for number, (graph, split) in zip(study.tuned, study.shown, strict=True)
         ],
         "trials": kept,
-        "best": {**chosen, "best_sha256": sha256_file(path)},
+        "best": {**chosen, "best_sha256": files.sha256_file(path)},
         "importance": _importance(opened, study),
         "machine": describe_machine(sum(trial["machine"]["seconds"] or 0.0 for trial in kept)),
     }
     record |= _remembered(folder, record["best"])
-    write_json(folder / "study.json", record)
+    files.write_json(folder / "study.json", record)
     record["test"] = _test(study, folder, num_workers)
-    write_json(folder / "study.json", record)
+    files.write_json(folder / "study.json", record)
     return record
 
 
@@ -299,7 +283,7 @@ def _best_toml(study: Study, chosen: dict[str, Any], num_trials: int) -> str:
         f"# Number {chosen['number']}, best of {num_trials} trials: validation loss {chosen['value']} on {tuned_on}.",
         f"# SHA-256 sum of the list of trials: {chosen['trials_sha256']}",
     ]
-    return "\n".join(comments) + "\n\n" + to_toml({**plain, "data": study.plain["data"]})
+    return "\n".join(comments) + "\n\n" + files.to_toml({**plain, "data": study.plain["data"]})
 
 
 def _importance(opened: optuna.Study, study: Study) -> dict[str, float]:
@@ -322,7 +306,7 @@ def _remembered(folder: Path, best: dict[str, Any]) -> dict[str, Any]:
     Whoever adds trials after a test has seen it.
     """
     path = folder / "study.json"
-    old: dict[str, Any] = read_json(path) if path.exists() else {}
+    old: dict[str, Any] = files.read_json(path) if path.exists() else {}
     tests: list[dict[str, Any]] = old.get("earlier_tests", [])
     if old and old["best"]["trials_sha256"] == best["trials_sha256"]:
         return {"best": {**best, "fixed_at": old["best"]["fixed_at"]}, "earlier_tests": tests}
@@ -335,7 +319,7 @@ def _remembered(folder: Path, best: dict[str, Any]) -> dict[str, Any]:
 def _test(study: Study, folder: Path, num_workers: int) -> dict[str, Any]:
     """Trains with the fixed configuration on all splits, labels and all, and measures on the test nodes."""
     path = folder / "best.toml"
-    began, best_sha256 = _now(), sha256_file(path)
+    began, best_sha256 = _now(), files.sha256_file(path)
     config = read_config(path)
     options = {key: value for key, value in (config["model"] | config["training"]).items() if key != "name"}
     seed = options.pop("seed")
@@ -344,7 +328,21 @@ def _test(study: Study, folder: Path, num_workers: int) -> dict[str, Any]:
     seen = torch.zeros(study.graph.num_nodes, dtype=torch.bool)
     for _, split in study.shown:
         seen[split.train] = seen[split.val] = True
-    rows = [_row(run, folder, int(seen[split.test].sum())) for run, split in zip(runs, study.splits, strict=True)]
+    rows = [
+        {
+            "split": split.name,
+            "seed": seed,
+            "test_acc": run.test_acc,
+            "val_acc": run.val_acc,
+            "best_epoch": run.best_epoch,
+            "num_epochs": run.record["result"]["num_epochs"],
+            "val_loss": run.best_val_loss,
+            "num_test": len(split.test),
+            "num_test_seen": int(seen[split.test].sum()),
+            "folder": None if run.folder is None else str(run.folder.relative_to(folder)),
+        }
+        for run, split in zip(runs, study.splits, strict=True)
+    ]
     unseen = [row["test_acc"] for row in rows if row["num_test_seen"] == 0]
     return {
         "best_sha256": best_sha256,
@@ -355,20 +353,4 @@ def _test(study: Study, folder: Path, num_workers: int) -> dict[str, Any]:
         "num_unseen_runs": len(unseen),
         "tuned_val_loss": fmean(runs[number].best_val_loss for number in study.tuned),
         "runs": rows,
-    }
-
-
-def _row(run: Run, folder: Path, num_test_seen: int) -> dict[str, Any]:
-    """A test's run in the record."""
-    return {
-        "split": run.record["data"]["split"],
-        "seed": run.record["config"]["training"]["seed"],
-        "test_acc": run.test_acc,
-        "val_acc": run.val_acc,
-        "best_epoch": run.best_epoch,
-        "num_epochs": run.record["result"]["num_epochs"],
-        "val_loss": run.best_val_loss,
-        "num_test": run.record["data"]["num_test"],
-        "num_test_seen": num_test_seen,
-        "folder": None if run.folder is None else str(run.folder.relative_to(folder)),
     }

@@ -147,11 +147,6 @@ def num_to_do(trials: Sequence[FrozenTrial], num_trials: int) -> int:
     return max(num_trials - len(begun), 0)
 
 
-def of_worker(trials: Sequence[FrozenTrial], worker: dict[str, Any] | None) -> list[FrozenTrial]:
-    """The running trials that a worker has signed; for none, those that nobody signed."""
-    return [trial for trial in trials if trial.state == TrialState.RUNNING and trial.user_attrs.get("worker") == worker]
-
-
 def signature(pid: int | None) -> dict[str, Any]:
     """What a worker signs its trials with."""
     return {"host": platform.node(), "pid": pid}
