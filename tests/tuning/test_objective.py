@@ -36,10 +36,11 @@ def run_one(study: Study, params: dict[str, Any] | None = None) -> optuna.trial.
 
 def test_only_training_and_validation_labels_are_left(small: tuple[Graph, list[Split]]) -> None:
     graph, (split,) = small
-    hidden = blind(graph, split)
+    hidden, shown = blind(graph, split)
     assert torch.equal(hidden.y[split.train], graph.y[split.train])
     assert torch.equal(hidden.y[split.val], graph.y[split.val])
-    assert hidden.y[split.test].unique().tolist() == [0]
+    assert hidden.y[split.test].unique().tolist() == [-1]
+    assert len(shown.test) == 0
     assert hidden.num_classes == graph.num_classes
 
 

@@ -187,7 +187,7 @@ def test_the_record_shows_that_no_trial_had_a_test_label(
 ) -> None:
     graph, (split,) = small
     record = read_json(finished_study / "study.json")
-    hidden = blind(graph, split).fingerprint
+    hidden = blind(graph, split)[0].fingerprint
     assert hidden != graph.fingerprint
     assert record["shown"] == [
         {"split": "random/0", "num_labels": 48, "num_hidden": 12, "graph_sha256": hidden},

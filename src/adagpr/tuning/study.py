@@ -40,16 +40,12 @@ from adagpr.tuning.trial import best_trial, finished, is_abandoned, plain_trial,
 _SHA256 = 64
 
 
-def blind(graph: Graph, split: Split) -> Graph:
-    """The graph with the labels of the training and validation nodes only.
-
-    All others are gone: test nodes are of class 0, because `fit` asks for some label there, the rest has none.
-    """
+def blind(graph: Graph, split: Split) -> tuple[Graph, Split]:
+    """The graph with the labels of the training and validation nodes only, and the split without its test nodes."""
     known = torch.full_like(graph.y, -1)
     for part in (split.train, split.val):
         known[part] = graph.y[part]
-    known[split.test] = 0
-    return replace(graph, y=known)
+    return replace(graph, y=known), replace(split, test=split.test[:0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +70,8 @@ class Study:
 
     @cached_property
     def shown(self) -> list[tuple[Graph, Split]]:
-        """What trials are given: for each split that is tuned on, the graph without the labels of its test nodes."""
-        return [(blind(self.graph, self.splits[number]), self.splits[number]) for number in self.tuned]
+        """What trials are given: for each split that is tuned on, what `blind` leaves of it."""
+        return [blind(self.graph, self.splits[number]) for number in self.tuned]
 
     def options(self, params: dict[str, Any]) -> dict[str, Any]:
         """What `fit` is given for these values of the searched parameters."""
