@@ -119,7 +119,7 @@ def train(
         return
     folder = runs.folder or Path()
     report(
-        [folder, folder / "without-graph"] if without_graph else [folder],
+        [runs, runs.baseline_runs] if without_graph else [runs],
         folder / "report.html",
         names=["with the graph", "without the graph"] if without_graph else None,
         graph=graph,

@@ -1,7 +1,7 @@
 """What trained runs do with their graph, the paper's bounds for them, and whether one model is better than another."""
 
 from adagpr.insight.bounds import Bounds, bounds
-from adagpr.insight.compare import Comparison, compare, folders_of_runs, settings_of
+from adagpr.insight.compare import Comparison, compare, folder_of_runs, folders_of_runs, settings_of
 from adagpr.insight.explain import Explanation, explain
 from adagpr.insight.node import MOST_HOPS, NodeExplanation, explain_node
 from adagpr.insight.source import data_of, graph_of
@@ -21,6 +21,7 @@ __all__ = [
     "data_of",
     "explain",
     "explain_node",
+    "folder_of_runs",
     "folders_of_runs",
     "graph_of",
     "settings_of",

@@ -25,7 +25,7 @@ from adagpr.insight.theorem import (
     transductive_of,
 )
 from adagpr.nn import EDGES, Model
-from adagpr.ops import MAX_EXACT, NUM_PROBES, NUM_STEPS, Estimate, Spectrum, features, normalise, operator, spectrum
+from adagpr.ops import MAX_EXACT, NUM_PROBES, NUM_STEPS, Estimate, Spectrum, features, normalised, operator, spectrum
 from adagpr.seeding import stream
 from adagpr.task import scores_of_result
 from adagpr.training import Run, load_run
@@ -122,7 +122,7 @@ def bounds(
         raise InputError(f"bounds: the theory is about AdaGPR and GCNII with one weight map a layer, not {what}.")
     graph = graph_of(run, graph, dataset, data_root)
     found = spectrum(
-        normalise(graph.adj, "symmetric", run.record["config"]["training"]["self_loops"]),
+        normalised(graph, "symmetric", run.record["config"]["training"]["self_loops"]),
         max_exact=max_exact,
         num_probes=num_probes,
         num_steps=num_steps,

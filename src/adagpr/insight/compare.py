@@ -21,7 +21,7 @@ from adagpr.errors import InputError, unknown_name
 from adagpr.files import read_json
 from adagpr.statistics import bootstrap_interval, interval, paired_test
 from adagpr.task import flat_scores
-from adagpr.training import config_digest
+from adagpr.training import Run, config_digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -159,11 +159,13 @@ class _Measured:
     settings: str = ""
 
 
-def compare(runs_a: Path | str, runs_b: Path | str, measure: str = "test_acc") -> Comparison:
+def compare(
+    runs_a: Path | str | Sequence[Run], runs_b: Path | str | Sequence[Run], measure: str = "test_acc"
+) -> Comparison:
     """Compares two models on the splits that both were run on.
 
     Args:
-        runs_a: Folder of a run, folder that holds several runs of one model, or a record of the catalogue.
+        runs_a: Runs of one model, the folder of a run or of several, or a record of the catalogue.
         runs_b: The same for the second model.
         measure: ``"test_acc"``, or ``"val_acc"`` for a choice between models that must not see the test nodes.
 
@@ -172,8 +174,8 @@ def compare(runs_a: Path | str, runs_b: Path | str, measure: str = "test_acc") -
     """
     if measure not in MEASURES:
         raise unknown_name("measure", measure, MEASURES)
-    path_a, path_b = Path(runs_a), Path(runs_b)
-    a, b = _read(path_a, measure), _read(path_b, measure)
+    a, b = _read(runs_a, measure), _read(runs_b, measure)
+    path_a, path_b = folder_of_runs(runs_a), folder_of_runs(runs_b)
     _check_same_data(a, b)
     pairs, remarks = _pair(a, b)
     differences = [pair.difference for pair in pairs]
@@ -212,6 +214,14 @@ def _name(path: Path) -> str:
     return path.resolve().name.removesuffix(".json")
 
 
+def folder_of_runs(runs: Path | str | Sequence[Run]) -> Path:
+    """The folder that holds runs, or itself."""
+    if isinstance(runs, Path | str):
+        return Path(runs)
+    folder = runs[0].folder or Path()
+    return folder if len(runs) == 1 else folder.parent
+
+
 def folders_of_runs(path: Path) -> list[Path]:
     """The folders of the complete runs that a folder holds: itself, or those one below, split 10 after split 9."""
     if (path / "record.json").exists():
@@ -225,8 +235,11 @@ def settings_of(record: dict[str, Any]) -> str:
     return config_digest({**config, "data": {}, "training": {**config["training"], "seed": 0}})
 
 
-def _read(path: Path, measure: str) -> list[_Measured]:
+def _read(source: Path | str | Sequence[Run], measure: str) -> list[_Measured]:
     """The runs of one model, from a run's folder, a folder of runs or a record of the catalogue."""
+    if not isinstance(source, Path | str):
+        return [_of_run(run.record, measure) for run in source]
+    path = Path(source)
     if not path.exists():
         raise InputError(f"There is no folder or file {path}.")
     files = [path] if path.is_file() else [folder / "record.json" for folder in folders_of_runs(path)]

@@ -36,7 +36,7 @@ from torch import Tensor
 from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.nn import Model
-from adagpr.ops import Direction, features, linear, normalise, operator
+from adagpr.ops import Direction, features, linear, normalised, operator
 
 __all__ = ["MOST_HOPS", "LayerFlow", "NodeExplanation", "Source", "distances", "explain_node", "total_hops"]
 
@@ -141,7 +141,7 @@ def explain_node(
     network = _Network.frozen(model, graph, direction, self_loops)
     logits = network.logits[position]
     target = int(logits.argmax())
-    matrix = normalise(graph.adj, direction, self_loops)
+    matrix = normalised(graph, direction, self_loops)
     matrix.eliminate_zeros()
     hops = distances(matrix, [position], total_hops(network.coeffs, network.alphas))[:, 0]
     reached = np.flatnonzero(hops >= 0)

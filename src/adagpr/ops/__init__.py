@@ -16,6 +16,7 @@ from adagpr.ops.operator import (
     is_large,
     multiply,
     normalise,
+    normalised,
     operator,
 )
 from adagpr.ops.pair_norm import pair_norm
@@ -62,6 +63,7 @@ __all__ = [
     "multiply",
     "neighbourhoods",
     "normalise",
+    "normalised",
     "on_disk",
     "operator",
     "pair_norm",

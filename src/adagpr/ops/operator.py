@@ -14,6 +14,7 @@ without any weight has a zero row and column.
 from __future__ import annotations
 
 import warnings
+import weakref
 from dataclasses import dataclass
 from typing import Literal
 
@@ -152,11 +153,24 @@ def operator(
     """
     if direction not in ("directed", "symmetric"):
         raise InputError(f"operator: direction must be 'directed' or 'symmetric', got {direction!r}.")
-    normalised = normalise(graph.adj, direction, self_loops)
-    matrix = csr_tensor(normalised, dtype)
+    found = normalised(graph, direction, self_loops)
+    matrix = csr_tensor(found, dtype)
     symmetric = direction == "symmetric" or graph.is_symmetric
-    transpose = matrix if symmetric else csr_tensor(sp.csr_array(normalised.T), dtype)
+    transpose = matrix if symmetric else csr_tensor(sp.csr_array(found.T), dtype)
     return Operator(matrix, transpose, direction, self_loops)
+
+
+# Of the graphs that are in memory: training, explanations and bounds ask for the same matrix one after the other.
+_normalised: dict[tuple[int, Direction, bool], sp.csr_array] = {}
+
+
+def normalised(graph: Graph, direction: Direction, self_loops: bool) -> sp.csr_array:
+    """`normalise` of a graph's edges, computed once per graph; not to be changed in place."""
+    key = (id(graph.adj), "symmetric" if graph.is_symmetric else direction, self_loops)
+    if key not in _normalised:
+        _normalised[key] = normalise(graph.adj, direction, self_loops)
+        weakref.finalize(graph.adj, _normalised.pop, key, None)
+    return _normalised[key]
 
 
 def normalise(adj: sp.csr_array, direction: Direction, self_loops: bool) -> sp.csr_array:

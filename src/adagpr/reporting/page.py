@@ -17,10 +17,11 @@ from adagpr.insight import Comparison, compare
 from adagpr.reporting.charts import SECTIONS
 from adagpr.reporting.reported_model import ReportedModel, read_model
 from adagpr.reporting.sentences import headline, paired_sentence, sentences
+from adagpr.training import Run
 
 
 def report(
-    runs: Sequence[Path | str],
+    runs: Sequence[Path | str | Sequence[Run]],
     out: Path | str = "report.html",
     *,
     names: Sequence[str] | None = None,
@@ -31,7 +32,7 @@ def report(
     """Writes the page of runs.
 
     Args:
-        runs: Folders of a run or of several runs of one model; several folders are shown side by side.
+        runs: For each model its runs, or the folder of a run or of several; models are shown side by side.
         out: The HTML file. Where it is not in a run's folder, the run's history is copied to a file beside it.
         names: What to call each, by default by data set and model.
         graph: The graph of the runs, where it is at hand.
@@ -53,7 +54,7 @@ def report(
         raise InputError(f"report: {target} is a folder; name a file such as {target / 'report.html'}.")
     called: Sequence[str | None] = names or [None] * len(runs)
     models = _told_apart(
-        [read_model(folder, name, graph, splits, data_root) for folder, name in zip(runs, called, strict=True)]
+        [read_model(each, name, graph, splits, data_root) for each, name in zip(runs, called, strict=True)]
     )
     make_folder(target.parent)
     histories = [_history_beside(model, target, number) for number, model in enumerate(models)]
@@ -107,7 +108,7 @@ def _comparisons(models: Sequence[ReportedModel]) -> list[Comparison | str]:
     found: list[Comparison | str] = []
     for other in models[1:]:
         try:
-            found.append(compare(models[0].folder, other.folder))
+            found.append(compare(models[0].runs, other.runs))
         except InputError as error:
             found.append(f"A is {models[0].name}, B is {other.name}: {error}")
     return found

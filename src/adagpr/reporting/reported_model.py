@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
-from adagpr.insight import Bounds, Explanation, bounds, data_of, explain, folders_of_runs, settings_of
+from adagpr.insight import Bounds, Explanation, bounds, data_of, explain, folder_of_runs, folders_of_runs, settings_of
 from adagpr.metrics import Calibration, calibration
 from adagpr.statistics import interval, share_interval
 from adagpr.training import Run, load_run
@@ -89,16 +89,16 @@ class ReportedModel:
 
 
 def read_model(
-    folder: Path | str,
+    source: Path | str | Sequence[Run],
     name: str | None = None,
     graph: Graph | None = None,
     splits: Sequence[Split] = (),
     data_root: Path | str | None = None,
 ) -> ReportedModel:
-    """Reads runs from their folder and explains the first.
+    """Takes runs, or reads them from their folder, and explains the first.
 
     Args:
-        folder: Folder of a run, or folder that holds several runs of one model.
+        source: Runs of one model, or the folder of a run or of several.
         name: What to call it, by default by its data set and model.
         graph: The graph of the runs, where it is at hand.
         splits: Its splits, likewise.
@@ -107,13 +107,8 @@ def read_model(
     Raises:
         InputError: There is no complete run, or the runs are not of one model on one data set.
     """
-    folder = Path(folder)
-    if not folder.exists():
-        raise InputError(f"There is no folder {folder}.")
-    folders = folders_of_runs(folder)
-    if not folders:
-        raise InputError(f"{folder} holds no complete run: no record.json is in it or one folder below.")
-    runs = tuple(load_run(each) for each in folders)
+    folder = folder_of_runs(source)
+    runs = _read_runs(folder) if isinstance(source, Path | str) else tuple(source)
     kinds = {(run.record["data"]["name"], settings_of(run.record)) for run in runs}
     if len(kinds) > 1:
         raise InputError(f"{folder} holds runs of more than one model or setting. Name the folder of one of them.")
@@ -134,3 +129,12 @@ def read_model(
             left_out.append(f"The bounds are left out. {error}")
     title = name or f"{record['data']['name']}, {record['config']['model']['name']}"
     return ReportedModel(title, folder, runs, explanation, found, tuple(left_out))
+
+
+def _read_runs(folder: Path) -> tuple[Run, ...]:
+    if not folder.exists():
+        raise InputError(f"There is no folder {folder}.")
+    folders = folders_of_runs(folder)
+    if not folders:
+        raise InputError(f"{folder} holds no complete run: no record.json is in it or one folder below.")
+    return tuple(load_run(each) for each in folders)
