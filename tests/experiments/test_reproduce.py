@@ -186,6 +186,17 @@ def test_a_task_that_fails_says_why_and_does_not_stop_the_others(folders: Folder
     assert not folders.failure(bad).exists()
 
 
+def test_a_seed_that_diverges_does_not_take_its_group_down(folders: Folders) -> None:
+    """Of three runs that train together only seed 2 diverges."""
+    item = cell(seeds=(0, 1, 2), lr=1e9)
+    assert run_cells([item], folders) == []
+    assert [run["seed"] for run in read_json(folders.part(item))["runs"]] == [0, 1]
+    (reason,) = read_json(folders.failure(item))["failed"]
+    assert "diverged" in reason
+    (fewer,) = run_cells([replace(item, seeds=(0, 1))], folders)
+    assert fewer["num_runs"] == 2
+
+
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_a_task_that_does_not_fit_in_memory_does_not_stop_the_others(
     num_workers: int, folders: Folders, monkeypatch: pytest.MonkeyPatch

@@ -1,17 +1,17 @@
 """Runs cells of the catalogue, only what is missing, in processes, and keeps a small record of each.
 
-A run lives in a folder named by the hash of its resolved configuration, so that equal runs of different rows are one,
-and two commands in the same folder share them: a run that another process holds is left to it and read afterwards. All
-runs compute with one thread, so that their bits do not depend on how many processes there are. The record of a cell is
-written when its last run ends; until then the runs that it has stand in a file of their own, which can be taken to
-another machine as a record can. Where either stands, the runs in it are not repeated.
+A run has a folder named by the hash of its resolved configuration, so equal runs of different rows are one run, and two
+commands in the same folder share them: a run that another process holds is left to it and read afterwards. All runs
+compute with one thread, so their bits do not depend on how many processes there are. The record of a cell is written
+when its last run ends; until then its runs are in a file of their own, which can be taken to another machine as a
+record can. Runs that are in either file are not repeated.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -35,8 +35,6 @@ from adagpr.training import (
     spread,
 )
 
-__all__ = ["STATES", "Folders", "OnCell", "read_record", "run_cells", "state_of"]
-
 # Seconds until a run that another process held is looked at again.
 _WAIT = 2.0
 
@@ -51,9 +49,9 @@ class Folders:
     """Where runs and records are kept.
 
     Attributes:
-        runs: One folder a run, with its model and history.
-        records: One file a cell, small enough to be committed; below it ``part/`` has the runs of a cell that are in no
-            record, because others are missing, and ``failed/`` says why.
+        runs: One folder per run, with its model and history.
+        records: One file per cell, small enough to be committed; below it ``part/`` has the runs of a cell that are in
+            no record because others are missing, and ``failed/`` says why.
     """
 
     runs: Path
@@ -89,7 +87,7 @@ def _read(path: Path, cell: Cell) -> dict[str, Any] | None:
 
 
 def state_of(folders: Folders, cell: Cell) -> str:
-    """Where a cell stands, one of `STATES`; ``"part"`` where some of the runs asked for are recorded."""
+    """The state of a cell, one of `STATES`; ``"part"`` where some of the runs asked for are recorded."""
     record = read_record(folders, cell)
     if record is not None and set(cell.seeds) <= {run["seed"] for run in record["runs"]}:
         return "done"
@@ -109,20 +107,20 @@ def run_cells(
 
     Args:
         cells: What to run, in this order.
-        folders: Where runs and records are kept; what is there is used, what is interrupted goes on.
+        folders: Where runs and records are kept; what is there is used, what was interrupted resumes.
         num_workers: Number of processes.
         on_cell: Called when a cell is looked at and whenever a run of it ends.
         data_root: Folder of the data files; see `adagpr.load`.
     """
     make_folder(folders.records)
-    boards = [CellProgress(cell, folders, on_cell, data_root) for cell in cells]
-    waiting = [(number, group) for number, board in enumerate(boards) for group in board.groups()]
+    states = [CellProgress(cell, folders, on_cell, data_root) for cell in cells]
+    waiting = [(number, group) for number, state in enumerate(states) for group in state.groups()]
     while waiting:
         busy: list[tuple[int, Sequence[Job]]] = []
 
         def work(item: tuple[int, Sequence[Job]], report: Callable[[Any], None]) -> None:
             number, group = item
-            for name, *content in boards[number].fit(group):
+            for name, *content in states[number].fit(group):
                 report((number, name, *content))
 
         def receive(message: tuple[Any, ...]) -> None:
@@ -130,13 +128,13 @@ def run_cells(
             if name == "busy":
                 busy.append((number, content))  # noqa: B023 - used within this round only
             else:
-                boards[number].add(name, *content)
+                states[number].add(name, *content)
 
         spread(waiting, work, receive, num_workers)
         waiting = busy
         if busy:
             time.sleep(_WAIT)
-    return [record for board in boards if (record := board.finish()) is not None]
+    return [record for state in states if (record := state.finish()) is not None]
 
 
 class CellProgress:
@@ -169,23 +167,16 @@ class CellProgress:
         return config_digest(self.setup.plain_for(self._graph, split, seed))
 
     def _take_in(self) -> None:
-        """Enters the runs that are recorded by now, another command's too."""
+        """Takes in the runs that are recorded by now, also by other commands."""
         for path in (self._folders.record(self.cell), self._folders.part(self.cell)):
             for run in (_read(path, self.cell) or {"runs": []})["runs"]:
                 split = self._splits.get(run["split"])
                 is_ours = split is not None and run["config"] == self._name(split, run["seed"])
-                if is_ours and self._is_enough(run):
+                if is_ours and ("coefficients" in run or self.cell.coefficients is None):
                     self.rows.setdefault(run["config"], run)
 
-    def _is_enough(self, row: Mapping[str, Any]) -> bool:
-        return "coefficients" in row or not self._prints_coefficients
-
-    @property
-    def _prints_coefficients(self) -> bool:
-        return str(self.cell.layers) in self.cell.row.coefficients
-
     def groups(self) -> list[Sequence[Job]]:
-        """What is to do, by what trains together."""
+        """The runs that are missing, grouped by what trains together."""
         return in_groups(self._missing(), group_size(self._graph, self.setup))
 
     def _missing(self) -> list[Job]:
@@ -193,32 +184,24 @@ class CellProgress:
 
     def fit(self, group: Sequence[Job]) -> list[tuple[Any, ...]]:
         """Fits runs in this process; what became of each, as `add` takes it, or ``("busy", job)``."""
-        # A complete run is taken as it is, also one that was computed with more threads.
-        complete = [job for job in group if (self._folder(job) / "record.json").exists()]
-        found = [self._found(job) for job in complete]
-        return [*found, *self._trained([job for job in group if job not in complete])]
-
-    def _found(self, job: Job) -> tuple[Any, ...]:
         try:
-            return ("done", self._row(job, load_run(self._folder(job))))
+            found = self._runs(group)
         except AdaGPRError as error:
-            return ("failed", str(error))
-
-    def _trained(self, group: Sequence[Job]) -> list[tuple[Any, ...]]:
-        if not group:
-            return []
-        try:
-            runs = fit_group(self._graph, self.setup, group, lambda message: None)
-        except BusyError:
-            if len(group) == 1:
-                return [("busy", group[0])]
-            return [outcome for job in group for outcome in self.fit([job])]
-        except AdaGPRError as error:
-            return [("failed", str(error))]
+            if len(group) > 1:
+                # A run that cannot be read, or that another process holds, must not take its group with it.
+                return [outcome for job in group for outcome in self.fit([job])]
+            return [("busy", group[0]) if isinstance(error, BusyError) else ("failed", str(error))]
         return [
             ("failed", str(run)) if isinstance(run, AdaGPRError) else ("done", self._row(job, run))
-            for job, run in zip(group, runs.values(), strict=True)
+            for job, run in ((job, found[job.number]) for job in group)
         ]
+
+    def _runs(self, group: Sequence[Job]) -> dict[int, Run | AdaGPRError]:
+        # A complete run is taken as it is, even if it was computed with more threads.
+        complete = [job for job in group if (self._folder(job) / "record.json").exists()]
+        found: dict[int, Run | AdaGPRError] = {job.number: load_run(self._folder(job)) for job in complete}
+        missing = [job for job in group if job.number not in found]
+        return {**found, **fit_group(self._graph, self.setup, missing, lambda message: None)}
 
     def _folder(self, job: Job) -> Path:
         return self._folders.runs / self._names[job.number]
@@ -234,12 +217,12 @@ class CellProgress:
             "num_epochs": run.num_epochs,
             "machine": {"seconds": run.record["machine"]["seconds"]},
         }
-        if self._prints_coefficients:
+        if self.cell.coefficients is not None:
             row["coefficients"] = [[round(value, 4) for value in layer] for layer in run.record["coefficients"]]
         return row
 
     def add(self, outcome: str, content: Any) -> None:
-        """Enters what became of a run: its row, or why it failed."""
+        """Notes what became of a run: its row, or why it failed."""
         if outcome == "failed":
             self.failures.append(content)
             return
