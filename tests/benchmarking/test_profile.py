@@ -115,7 +115,7 @@ def test_no_rounds_are_refused() -> None:
         (("training", "adagpr/ops/dropout.py: forward", "aten::relu_"), "activation"),
         (("training", "adagpr/ops/dropout.py: draw"), "dropout"),
         (("training", "adagpr/ops/sparse_linear.py: dropped", "aten::mul"), "dropout"),
-        (("training", "adagpr/training/adam.py: step_together", "adagpr/ops/kernels.py: _run"), "optimiser"),
+        (("training", "adagpr/training/optimizer.py: step_together", "adagpr/ops/kernels.py: _run"), "optimiser"),
         (("training", "torch/_tensor.py: backward", "aten::add"), "other operations"),
         (("training", "torch/_tensor.py: backward"), "overhead"),
     ],

@@ -52,7 +52,7 @@ def category(stack: Stack) -> str:
     """The category that time in ``stack`` belongs to, by the names of files, functions and operations.
 
     A product or an activation is one wherever it runs. All else inside a file or function whose name begins with
-    ``drop`` is dropout, and inside ``adam.py`` the optimiser, Python included.
+    ``drop`` is dropout, and inside ``optimizer.py`` the optimiser, Python included.
     """
     last = stack[-1]
     if last == _KERNEL and not {*_SPARSE, *_DENSE}.isdisjoint(stack):
@@ -63,7 +63,7 @@ def category(stack: Stack) -> str:
         return "activation"
     if any(_DROPOUT.search(entry) for entry in stack):
         return "dropout"
-    if any(entry.startswith("adagpr/training/adam.py") for entry in stack):
+    if any(entry.startswith("adagpr/training/optimizer.py") for entry in stack):
         return "optimiser"
     return "other operations" if last.startswith("aten::") else "overhead"
 
