@@ -31,21 +31,8 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from adagpr.arguments import Count, Finite, check
 from adagpr.errors import InputError
-from adagpr.estimator.rows import (
-    FLOATS,
-    Rows,
-    attached,
-    by_node,
-    fixed_count_rows,
-    hold_out,
-    is_known,
-    keys,
-    like,
-    points,
-    read_adjacency,
-    seed_of,
-    stack,
-)
+from adagpr.estimator import rows
+from adagpr.estimator.rows import FLOATS, Rows
 from adagpr.graph import Graph, Split, compact_features
 from adagpr.ops import Direction, features
 from adagpr.training import Run, fit
@@ -179,7 +166,7 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         own = {name: getattr(self, name) for name in _Rules.model_fields}
         settings = check("AdaGPRClassifier", _Rules, own)
         x, labels = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS)
-        known = is_known(labels, self.unlabelled)
+        known = rows.is_known(labels, self.unlabelled)
         check_classification_targets(labels[known])
         self.classes_, codes = np.unique(labels[known], return_inverse=True)
         if len(self.classes_) < 2:
@@ -190,7 +177,7 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # What is read is settled here, so that nodes that come later can read without being read.
         self._adj = sp.csr_array(adj.maximum(adj.T)) if settings.direction == "symmetric" else adj
         nodes = np.arange(x.shape[0]) if self.graph is None else self._positions(x)
-        self.run_ = self._train(by_node(nodes[known], codes, adj.shape[0]), settings.validation_fraction)
+        self.run_ = self._train(rows.by_node(nodes[known], codes, adj.shape[0]), settings.validation_fraction)
         self.coefficients_ = np.asarray(self.run_.coefficients)
         self.n_iter_ = int(self.run_.record["result"]["num_epochs"])
         self._fitted = self._forward(self._x, self._adj)
@@ -222,9 +209,9 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return np.take(self._fitted, self._positions(x), axis=0)
         compact = compact_features(x)
         if adjacency is not None:
-            adj = read_adjacency(adjacency, x.shape[0])
+            adj = rows.read_adjacency(adjacency, x.shape[0])
             adj = sp.csr_array(adj.maximum(adj.T)) if self.direction == "symmetric" else adj
-            return self._forward(like(self._x, compact), adj)
+            return self._forward(rows.like(self._x, compact), adj)
         return self._joined(compact) if self._is_joined else self._same(compact)
 
     def predict(self, X: Any, adjacency: Any = None) -> np.ndarray:  # noqa: N803
@@ -237,7 +224,7 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Accuracy of `predict` on the rows that have a label."""
         predicted = self.predict(X, adjacency)
         labels = column_or_1d(y)
-        known = is_known(labels, self.unlabelled)
+        known = rows.is_known(labels, self.unlabelled)
         if not known.any():
             raise InputError("AdaGPRClassifier: no row has a label, so there is nothing to score.")
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
@@ -247,7 +234,8 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Features and edges of all nodes."""
         if self.graph is None:
             compact = compact_features(x)
-            return compact, self._nearest(compact) if adjacency is None else read_adjacency(adjacency, compact.shape[0])
+            adj = self._nearest(compact) if adjacency is None else rows.read_adjacency(adjacency, compact.shape[0])
+            return compact, adj
         if adjacency is not None:
             raise InputError("AdaGPRClassifier: the graph is in the constructor; adjacency must be left out.")
         if isinstance(self.graph, Graph):
@@ -258,7 +246,7 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"nodes, got {type(self.graph).__name__}."
             )
         compact = compact_features(check_array(self.graph[1], accept_sparse="csr", dtype=FLOATS))
-        return compact, read_adjacency(self.graph[0], compact.shape[0])
+        return compact, rows.read_adjacency(self.graph[0], compact.shape[0])
 
     def _positions(self, x: Any) -> np.ndarray:
         """The nodes that the rows name."""
@@ -277,8 +265,8 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(x[:, 0].astype(np.int64))
 
     def _train(self, codes: np.ndarray, fraction: float) -> Run:
-        seed = seed_of(self.random_state)
-        train, val = hold_out(codes, fraction, seed)
+        seed = rows.seed_of(self.random_state)
+        train, val = rows.hold_out(codes, fraction, seed)
         split = Split(torch.from_numpy(train), torch.from_numpy(val), torch.empty(0, dtype=torch.int64))
         graph = Graph(self._x, self._adj, torch.from_numpy(codes), tuple(str(item) for item in self.classes_))
         options = {name: value for name, value in self.get_params(deep=False).items() if name not in _OWN}
@@ -288,32 +276,31 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Each row joined to its nearest ones, both ways."""
         num_nodes = x.shape[0]
         count = min(self.n_neighbors, num_nodes - 1)
-        targets = NearestNeighbors(n_neighbors=count).fit(points(x)).kneighbors(return_distance=False)
-        links = fixed_count_rows(np.ones(targets.size), targets.ravel(), num_nodes, count)
-        return sp.csr_array(links.maximum(links.T))
+        targets = NearestNeighbors(n_neighbors=count).fit(rows.points(x)).kneighbors(return_distance=False)
+        adj = rows.links(targets, num_nodes)
+        return sp.csr_array(adj.maximum(adj.T))
 
     def _joined(self, x: Rows) -> np.ndarray:
         """Probabilities where fitted rows are nodes and others are joined to the nearest of them."""
         first: dict[bytes, int] = {}
-        for place, key in enumerate(keys(self._x)):
+        for place, key in enumerate(rows.keys(self._x)):
             first.setdefault(key, place)
-        nodes = np.array([first.get(key, -1) for key in keys(x)])
+        nodes = np.array([first.get(key, -1) for key in rows.keys(x)])
         result: np.ndarray = self._fitted[nodes]
         new = np.flatnonzero(nodes < 0)
         if len(new):
             num_nodes = self._x.shape[0]
-            rows = like(self._x, x[new])
+            new_x = rows.like(self._x, x[new])
             count = min(self.n_neighbors, num_nodes)
-            search = NearestNeighbors(n_neighbors=count).fit(points(self._x))
-            targets = search.kneighbors(points(rows), return_distance=False)
-            reads = fixed_count_rows(np.ones(targets.size), targets.ravel(), num_nodes, count)
-            adj = attached(self._adj, reads)
-            result[new] = self._forward(stack(self._x, rows), adj)[num_nodes:]
+            search = NearestNeighbors(n_neighbors=count).fit(rows.points(self._x))
+            targets = search.kneighbors(rows.points(new_x), return_distance=False)
+            adj = rows.attached(self._adj, rows.links(targets, num_nodes))
+            result[new] = self._forward(rows.stack(self._x, new_x), adj)[num_nodes:]
         return result
 
     def _same(self, x: Rows) -> np.ndarray:
         """Probabilities of the fitted nodes, if ``x`` is what was fitted."""
-        if keys(x) != keys(self._x):
+        if rows.keys(x) != rows.keys(self._x):
             raise InputError(
                 "AdaGPRClassifier: fit was given an adjacency, and these rows are not the fitted ones: give their "
                 "adjacency too, or give the whole graph to the constructor and name nodes by their positions."

@@ -34,10 +34,10 @@ def read_adjacency(given: Any, num_nodes: int) -> sp.csr_array:
     return adj
 
 
-def fixed_count_rows(values: np.ndarray, columns: np.ndarray, num_columns: int, count: int = 1) -> sp.csr_array:
-    """A matrix with ``count`` entries in each row, given row by row."""
-    starts = np.arange(0, len(values) + 1, count)
-    return sp.csr_array((values, columns, starts), shape=(len(starts) - 1, num_columns))
+def links(targets: np.ndarray, num_nodes: int) -> sp.csr_array:
+    """A matrix with a 1 at the targets of each row; every row has equally many."""
+    starts = np.arange(0, targets.size + 1, targets.shape[1])
+    return sp.csr_array((np.ones(targets.size), targets.ravel(), starts), shape=(len(targets), num_nodes))
 
 
 def attached(adj: sp.csr_array, reads: sp.csr_array) -> sp.csr_array:
