@@ -70,10 +70,10 @@ SWEEPS = {
             "nodes",
             "num_nodes",
             "nodes",
-            "Drawn graphs with ten stored edges per node; 4 layers, 64 channels, K = 4. In R-MAT graphs few nodes have "
-            "very many neighbours and many have none; cSBM are contextual stochastic block models. A way takes part as "
-            "long as it fits into memory beside the others and an epoch takes less than a minute. The figure shows "
-            "R-MAT.",
+            "Random graphs with ten stored edges per node; 4 layers, 64 channels, K = 4. In R-MAT graphs few nodes "
+            "have very many neighbours and many have none; cSBM are contextual stochastic block models. An "
+            "implementation is measured if it fits into memory beside the others and an epoch takes less than a "
+            "minute. The figure shows R-MAT.",
         ),
         Sweep(
             "edges",
@@ -148,7 +148,7 @@ def compared(found: list[dict[str, Any]]) -> str:
             times = [spread(seconds, 1000) if seconds else entry["status"], spread(ratio) if ratio else ""]
             rounds = (ratio or seconds or {}).get("rounds", "")
             rows.append([network, way, str(entry.get("num_threads", "")), *times, str(rounds)])
-    return markdown(["network", "way", "threads", "ms per epoch", "times ours", "rounds"], rows)
+    return markdown(["network", "implementation", "threads", "ms per epoch", "times ours", "rounds"], rows)
 
 
 def headline(records: Records) -> list[str]:
@@ -262,7 +262,7 @@ def saving(records: Records) -> list[str]:
         rows.append([case["activations"], again, weight(entry), f"{entry['seconds']['median'] / plain:.2f}"])
     text = (
         "Ours alone, R-MAT with 50,000 nodes, 16 layers, 64 channels, K = 4: a part of each layer computed again in "
-        "the backward pass (`recompute=true`, automatically where there is little memory), and what is kept rounded to "
+        "the backward pass (`recompute=true`, automatically where there is little memory), and activations kept as "
         "bfloat16 (`activations=bfloat16`). Time is relative to the first row."
     )
     head = ["kept as", "computed again", "step MB (process MB)", "time"]
@@ -312,7 +312,7 @@ def products(records: Records) -> list[str]:
             times = [number(1000 * profile["seconds"]), share(sparse), share(dense), share(sparse + dense)]
             rows.append([*network, *times, share(profile["limit_share"])])
     text = (
-        "Ours alone, 8 layers, K = 4: the share of an epoch that its matrix products take in place, amid all else. The "
+        "Ours alone, 8 layers, K = 4: the share of an epoch that its matrix products take in place, The "
         "limit is what the same products need when each runs alone, into memory that is already there, as a share of "
         "the same epoch: with the same products on the same kernels no epoch can be shorter than that."
     )
@@ -338,11 +338,11 @@ def accuracy(records: Records) -> list[str]:
     text = (
         f"AdaGPR with 8 layers on Cora: the paper prints {training['published']} %. The recorded run, one seed, has "
         f"{reached} % at epoch {run['best_epoch']:,}, which was chosen on the validation nodes. The "
-        "seconds are so many epochs at each way's time per epoch above. Only ours was trained; the others compute "
-        "the same network and are given the same epochs."
+        "seconds are this number of epochs times the time of an epoch in the first table. Only ours was trained; the "
+        "others compute the same network and would take the same number of epochs."
     )
     rows = [[way, number(run["best_epoch"] * timing["ways"][way]["seconds"]["median"])] for way in ways]
-    return [text, markdown(["way", "seconds"], rows)]
+    return [text, markdown(["implementation", "seconds"], rows)]
 
 
 def machine(records: Records) -> list[str]:
