@@ -9,29 +9,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from adagpr.benchmarking import bench
     from adagpr.data import csbm, from_tables, load
     from adagpr.estimator import AdaGPRClassifier
+    from adagpr.experiments import reproduce
     from adagpr.exporting import edge_inputs, export, load_exported
     from adagpr.graph import Graph, Split, from_edge_index, from_scipy
-    from adagpr.insight.bounds import bounds
-    from adagpr.insight.explain import explain
+    from adagpr.insight import bounds, compare, explain
     from adagpr.interop import from_networkx, from_pyg, splits_from_pyg, to_pyg
     from adagpr.nn import GCNII, MLP, AdaGPR, AdaGPRConv
     from adagpr.ops import Operator, gpr_propagate, operator
-    from adagpr.training import Run, fit, load_run, predict
+    from adagpr.partitioning import partition
+    from adagpr.reporting import plot, report
+    from adagpr.training import Predictor, Run, Runs, fit, fit_all, fit_partition, load_run, predict
+    from adagpr.tuning import tune
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "adagpr.interop": ("from_networkx", "from_pyg", "splits_from_pyg", "to_pyg"),
     "adagpr.data": ("csbm", "from_tables", "load"),
-    "adagpr.estimator": ("AdaGPRClassifier",),
-    "adagpr.exporting": ("edge_inputs", "export", "load_exported"),
     "adagpr.graph": ("Graph", "Split", "from_edge_index", "from_scipy"),
-    "adagpr.insight": ("bounds", "explain"),
+    "adagpr.interop": ("from_networkx", "from_pyg", "splits_from_pyg", "to_pyg"),
     "adagpr.nn": ("AdaGPR", "AdaGPRConv", "GCNII", "MLP"),
     "adagpr.ops": ("Operator", "gpr_propagate", "operator"),
-    "adagpr.training": ("Run", "fit", "fit_all", "load_run", "predict"),
+    "adagpr.training": ("Predictor", "Run", "Runs", "fit", "fit_all", "fit_partition", "load_run", "predict"),
+    "adagpr.tuning": ("tune",),
+    "adagpr.insight": ("bounds", "compare", "explain"),
+    "adagpr.reporting": ("plot", "report"),
+    "adagpr.exporting": ("edge_inputs", "export", "load_exported"),
+    "adagpr.partitioning": ("partition",),
+    "adagpr.experiments": ("reproduce",),
+    "adagpr.benchmarking": ("bench",),
+    "adagpr.estimator": ("AdaGPRClassifier",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -42,9 +51,9 @@ __all__ = [  # noqa: RUF022 - in the order of the rooms
     "Graph",
     "Split",
     "from_edge_index",
+    "from_scipy",
     "from_networkx",
     "from_pyg",
-    "from_scipy",
     "splits_from_pyg",
     "to_pyg",
     "AdaGPR",
@@ -54,16 +63,27 @@ __all__ = [  # noqa: RUF022 - in the order of the rooms
     "Operator",
     "gpr_propagate",
     "operator",
+    "Predictor",
     "Run",
+    "Runs",
     "fit",
+    "fit_all",
+    "fit_partition",
     "load_run",
     "predict",
-    "AdaGPRClassifier",
+    "tune",
     "bounds",
+    "compare",
     "explain",
+    "plot",
+    "report",
     "edge_inputs",
     "export",
     "load_exported",
+    "partition",
+    "reproduce",
+    "bench",
+    "AdaGPRClassifier",
 ]
 
 

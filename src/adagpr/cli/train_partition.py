@@ -38,8 +38,7 @@ def train_partition(
     """
     if len(seeds) > 1:
         raise InputError("--partitions trains with one --seed at a time.")
-    from adagpr.training import TrainingConfig
-    from adagpr.training.partitioned import fit_partition
+    from adagpr.training import TrainingConfig, fit_partition
 
     is_first = os.environ.get("RANK", "0") == "0"
     run = out or Path("runs") / f"{folder.name}-{model}-seed-{seeds[0]}"

@@ -25,6 +25,7 @@ from adagpr.training.fit import (
 )
 from adagpr.training.folder import load_run
 from adagpr.training.many import Job, Runs, fit_all, fit_group, group_size, hop_0_options, in_groups, summarise
+from adagpr.training.partitioned import fit_partition
 from adagpr.training.predict import Predictor, predict
 from adagpr.training.run import Run, coefficient_column
 from adagpr.training.state import Epoch, OnEpoch, State, Stopping
@@ -55,6 +56,7 @@ __all__ = [
     "fit",
     "fit_all",
     "fit_group",
+    "fit_partition",
     "group_size",
     "hop_0_options",
     "in_groups",
