@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from optuna.trial import TrialState
 
 from adagpr.graph import Graph, Split
 from adagpr.tuning import Space, StudyProgress, search
@@ -63,3 +64,15 @@ def test_the_trial_of_a_machine_that_is_gone_is_taken_up(
     (again,) = [trial for trial in record["trials"] if trial.get("retry_of") == 0]
     assert again["params"] == record["trials"][0]["params"]
     assert record["trials"][0]["state"] == "fail"
+
+
+def test_trials_that_others_finish_between_two_looks_are_seen(postgres: str) -> None:
+    one, other = create_study("looks", postgres), create_study("looks", postgres)
+    running = one.ask()
+    one.tell(one.ask(), 1.0)
+    assert [trial.value for trial in one.trials] == [None, 1.0]
+    other.tell(running.number, 0.5)
+    other.tell(other.ask(), 2.0)
+    other.enqueue_trial({})
+    assert [trial.value for trial in one.trials] == [0.5, 1.0, 2.0, None]
+    assert [trial.number for trial in one.get_trials(states=(TrialState.COMPLETE,))] == [0, 1, 2]

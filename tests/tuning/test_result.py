@@ -114,6 +114,14 @@ def test_a_study_that_is_not_tested_yet_has_a_page_too(record: dict[str, Any]) -
     assert "too few complete trials" in text
 
 
+def test_sentences_say_which_test_labels_no_trial_saw(record: dict[str, Any]) -> None:
+    assert StudyResult(record, Path("study")).sentences == [
+        "test accuracy 81.1 % on geom-gcn/0: no trial saw these test labels",
+        "test accuracy 80.0 % +- 5.0 over 2 splits: "
+        "1 of them have test nodes that trials learned from or were judged on",
+    ]
+
+
 def test_history_has_a_dot_for_each_value_and_marks_the_best(record: dict[str, Any]) -> None:
     found = drawn(record, "history")
     assert [dot.get("class") for dot in found].count("complete") == 11

@@ -13,8 +13,8 @@ from adagpr.experiments import catalogue
 from adagpr.graph import Graph
 from adagpr.nn.registry import MODELS
 from adagpr.training import resolve
-from adagpr.tuning import Space, choose_space, read_space, space_names
-from adagpr.tuning.space import flat
+from adagpr.tuning import Space, read_space, space_names
+from adagpr.tuning.space import choose_space, flat
 
 PAPERS = [name for name in space_names() if name.startswith("adagpr_")]
 ROWS = [row for row in catalogue().values() if row.method == "AdaGPR"]

@@ -16,7 +16,7 @@ from adagpr.cli.request import read_request
 from adagpr.errors import InputError
 
 if TYPE_CHECKING:
-    from adagpr.tuning import StudyProgress
+    from adagpr.tuning import StudyProgress, StudyResult
 
 _SAVED = {"*": "The same command resumes; trials that were running are run again."}
 
@@ -98,7 +98,7 @@ def tune(
     if as_json:
         show_json({"folder": str(out), **result.record})
     else:
-        _show(result.record, out)
+        _show(result)
 
 
 def _positions(text: str) -> list[int] | None:
@@ -111,37 +111,22 @@ def _positions(text: str) -> list[int] | None:
     return [int(word) for word in words]
 
 
-def _show(record: dict[str, Any], folder: Path) -> None:
+def _show(result: StudyResult) -> None:
+    record, folder = result.record, result.folder
     study, best, importance = record["study"], record["best"], record["importance"]
+    shares = {name: f"{100 * share:.0f} %" for name, share in importance.items()}
     states = [trial["state"] for trial in record["trials"]]
-    rows = []
-    for name in sorted(best["params"], key=lambda key: -importance.get(key, 0.0)):
-        value = best["params"][name]
-        share = f"{100 * importance[name]:.0f} %" if name in importance else ""
-        rows.append((name, f"{value:.4g}" if isinstance(value, float) else str(value), share))
+    rows = [
+        (name, f"{value:.4g}" if isinstance(value, float) else str(value), shares.get(name, ""))
+        for name, value in sorted(best["params"].items(), key=lambda item: -importance.get(item[0], 0.0))
+    ]
     show(
         f"{study['data']['name']}, {study['model']}: {states.count('complete')} trials complete, "
         f"{states.count('pruned')} pruned, on {', '.join(study['tuned_on'])}",
         f"lowest validation loss {best['value']:.4f} in trial {best['number']}\n",
         table(("parameter", "best", "importance"), rows),
         "",
-        *_sentences(record["test"]),
+        *result.sentences,
         f"\nconfiguration  {folder / 'best.toml'}",
         f"page           {folder / 'index.html'}",
     )
-
-
-def _sentences(test: dict[str, Any]) -> list[str]:
-    """What was measured on the test nodes, and how far that is clean."""
-    found = []
-    clean = [run for run in test["runs"] if run["num_test_seen"] == 0]
-    if clean:
-        names = ", ".join(run["split"] for run in clean)
-        found.append(f"test accuracy {100 * test['unseen_test_acc']:.1f} % on {names}: no trial saw these test labels")
-    if len(clean) < test["num_runs"]:
-        spread = f" +- {100 * test['test_acc_std']:.1f}" if test["num_runs"] > 1 else ""
-        found.append(
-            f"test accuracy {100 * test['test_acc']:.1f} %{spread} over {test['num_runs']} splits: "
-            f"{test['num_runs'] - len(clean)} of them have test nodes that trials learned from or were judged on"
-        )
-    return found

@@ -39,6 +39,22 @@ class StudyResult:
         """The trials that are complete or pruned."""
         return [trial for trial in self.record["trials"] if trial["state"] != "fail"]
 
+    @property
+    def sentences(self) -> list[str]:
+        """What was measured on the test nodes, and how far that is clean."""
+        test, found = self.record["test"], []
+        clean = [run["split"] for run in test["runs"] if run["num_test_seen"] == 0]
+        if clean:
+            accuracy = f"{100 * test['unseen_test_acc']:.1f} %"
+            found.append(f"test accuracy {accuracy} on {', '.join(clean)}: no trial saw these test labels")
+        if len(clean) < test["num_runs"]:
+            spread = f" +- {100 * test['test_acc_std']:.1f}" if test["num_runs"] > 1 else ""
+            found.append(
+                f"test accuracy {100 * test['test_acc']:.1f} %{spread} over {test['num_runs']} splits: "
+                f"{test['num_runs'] - len(clean)} of them have test nodes that trials learned from or were judged on"
+            )
+        return found
+
     def frame(self) -> Any:
         """A data frame of pandas with one row per trial: its number, state, value and parameters."""
         import pandas as pd

@@ -153,15 +153,14 @@ def signature(pid: int | None) -> dict[str, Any]:
 
 
 def is_abandoned(trial: FrozenTrial) -> bool:
-    """Whether a trial is running for a worker of this machine that no longer exists."""
+    """Whether a running trial is that of a worker of this machine that no longer exists."""
     worker = trial.user_attrs.get("worker")
-    if trial.state != TrialState.RUNNING or worker is None or worker["host"] != platform.node():
+    if worker is None or worker["host"] != platform.node():
         return False
-    with contextlib.suppress(PermissionError):
-        try:
-            os.kill(worker["pid"], 0)
-        except ProcessLookupError:
-            return True
+    try:
+        os.kill(worker["pid"], 0)
+    except OSError as error:
+        return isinstance(error, ProcessLookupError)
     return False
 
 
