@@ -432,3 +432,14 @@ def test_mutated_files_train_or_end_in_one_sentence_with_nothing_written(
     assert (code, is_written, err.count("\n"), bool(out)) in ((0, True, 0, True), (2, False, 1, False))
     assert left - {"run"} <= {f"{name}.{end}" for name in ("nodes", "edges") for end in FILES}
     assert ("run" in left) == is_written
+
+
+def test_a_label_column_named_none_is_trained_read_and_repeated(tmp_path: Path, ended: Callable[..., Ended]) -> None:
+    nodes = {("none" if name == "topic" else name): values for name, values in NODES.items()}
+    save(tmp_path, **{"nodes.csv": text_of(nodes)})
+    command = ["train", "--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "none", *QUICK]
+    assert ended(tmp_path, *command, "--out", "run")[0] == 0
+    assert ended(tmp_path, *command, "--out", "run")[0] == 0
+    assert ended(tmp_path, "train", "--config", "run/config.toml", "--out", "again")[0] == 0
+    one, other = (read_json(tmp_path / folder / "record.json") for folder in ("run", "again"))
+    assert one["result"] == other["result"]
