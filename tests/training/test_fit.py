@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from adagpr.data import csbm
 from adagpr.data.splits import random_split
 from adagpr.errors import AdaGPRError, InputError, OutOfMemoryError
-from adagpr.files import read_json, read_toml
+from adagpr.files import read_json, read_toml, write_json
 from adagpr.graph import Graph, Split, from_scipy
 from adagpr.nn import MODELS, build
 from adagpr.ops import PROJECTIONS, features, operator
@@ -319,3 +319,21 @@ def test_a_large_graph_trains_in_another_order_and_is_given_back_in_its_own(
     for name in ("node_id", "part", "label", "prediction", "doubt"):
         assert moved.predictions[name].to_pylist() == plain.predictions[name].to_pylist()
     assert moved.score("val", "loss") == pytest.approx(plain.score("val", "loss"), rel=1e-4)
+
+
+NAMES_OF_FORMAT_1 = {"acc": "accuracy", "loss": "loss", "macro_f1": "macro_f1"}
+
+
+def test_a_record_of_the_first_format_is_still_read_and_one_of_a_later_format_is_refused(
+    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
+) -> None:
+    run = fit(graph, split, out=tmp_path, **options)
+    record = read_json(tmp_path / "record.json")
+    scores = record["result"].pop("scores")
+    old = {f"{part}_{name}": scores[part][key] for part in scores for name, key in NAMES_OF_FORMAT_1.items()}
+    write_json(tmp_path / "record.json", {**record, "format": 1, "result": {**record["result"], **old}})
+    assert load_run(tmp_path).test_acc == run.test_acc
+    assert load_run(tmp_path).score("val", "loss") == run.score("val", "loss")
+    write_json(tmp_path / "record.json", {**record, "format": 99})
+    with pytest.raises(InputError, match="format 99; this version reads up to 2"):
+        load_run(tmp_path)

@@ -118,6 +118,29 @@ def test_ended_at_any_write_it_still_ends_with_the_same_bits(
     assert deaths == 8
 
 
+def test_a_signal_takes_effect_after_a_checkpoint(
+    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
+) -> None:
+    whole = fit(graph, split, out=tmp_path / "whole", **options)
+
+    def interrupt(number: int, *_: Any) -> None:
+        if number == 3:
+            signal.raise_signal(signal.SIGTERM)
+
+    handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            fit(graph, split, out=tmp_path / "parts", on_epoch=interrupt, **options)
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    seen: list[int] = []
+    run = fit(graph, split, out=tmp_path / "parts", on_epoch=lambda number, *_: seen.append(number), **options)
+    assert seen[0] == 5, "the epoch under way was finished and saved"
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+    assert run.test_acc == whole.test_acc
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_command_leaves_one_sentence_and_its_exit_code(
     number: signal.Signals, code: int, tmp_path: Path

@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from adagpr.data import from_tables, load, read_tables
+from adagpr.data import from_tables, load, random_split, read_tables
 from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.training import Run, fit, load_run, predict
@@ -283,3 +283,20 @@ def test_a_prediction_that_is_no_number_is_doubted(run: Run) -> None:
         pa.array(graph.node_ids.tolist()), torch.full((NUM_NODES, 3), torch.nan), graph.class_names, run.temperature, {}
     )
     assert all("low confidence" in (doubt or "") for doubt in table["doubt"].to_pylist())
+
+
+def test_label_propagation_predicts_from_the_labels_of_its_training_nodes() -> None:
+    graph = from_tables(nodes_table(), edges_table(), label="kind", **COLUMNS)
+    split = random_split(graph.y, seed=0)
+    run = fit(graph, split, "label-propagation")
+    assert run.predict(graph)["prediction"].to_pylist() == run.predictions["prediction"].to_pylist()
+    assert len(set(run.predict(graph)["prediction"].to_pylist())) == 3
+
+
+def test_a_run_shows_itself_in_a_notebook_and_gives_frames() -> None:
+    graph = from_tables(nodes_table(), edges_table(), label="kind", **COLUMNS)
+    run = fit(graph, random_split(graph.y, seed=0), max_epochs=2, **SMALL)
+    assert f"{100 * run.test_acc:.1f} %" in run._repr_html_()
+    assert "hop 2" in run._repr_html_()
+    assert len(run.predictions_frame()) == graph.num_nodes
+    assert list(run.history_frame()["epoch"]) == [1, 2]

@@ -8,17 +8,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 
 from adagpr.data import csbm
 from adagpr.data.splits import random_split
-from adagpr.errors import AdaGPRError, InputError
+from adagpr.errors import AdaGPRError, DivergedError, InputError
 from adagpr.graph import Graph, Split
 from adagpr.ops import features, operator
-from adagpr.training import TrainingData, fit, fit_all, spread
+from adagpr.training import State, TrainingData, fit, fit_all, spread
 from tests.training.test_resume import COMMAND, contents
 
 OPTIONS: dict[str, Any] = {"num_layers": 2, "hidden_channels": 8, "patience": 5, "max_epochs": 40, "lr": 0.05}
@@ -174,3 +174,45 @@ def test_whichever_process_is_free_takes_the_next_item() -> None:
     slow = next(pid for pid, item in found if item == 0)
     assert [item for pid, item in found if pid != slow] == [1, 2, 3, 4, 5]
     assert len({pid for pid, _ in found} | {os.getpid()}) == 3
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_one_diverging_run_does_not_take_the_others_down(
+    num_workers: int, graph: Graph, splits: list[Split], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = fit_all(graph, splits, out=tmp_path / "whole", **OPTIONS)
+    add_epoch = State.add_epoch
+
+    def diverging(state: State, loss: torch.Tensor, measured: Any, coeffs: Any, config: Any) -> None:
+        is_bad = config.seed == 7 and len(state.history) == 3
+        add_epoch(state, loss * float("nan") if is_bad else loss, measured, coeffs, config)
+
+    monkeypatch.setattr(State, "add_epoch", diverging)
+    out = tmp_path / "parts"
+    with pytest.raises(DivergedError, match=r"3 of 6 runs failed, all others are complete\. Split .*, seed 7:"):
+        fit_all(graph, splits, seeds=[0, 7], out=out, num_workers=num_workers, **OPTIONS)
+    for run in whole:
+        assert run.folder is not None
+        assert contents(out / f"{run.folder.name}") == contents(run.folder)
+    with pytest.raises(DivergedError, match="at epoch 4"):
+        fit(graph, splits[0], seed=7, **OPTIONS)
+
+
+def test_a_bug_in_a_process_is_shown_with_its_traceback() -> None:
+    def buggy(items: Any, report: Any) -> None:
+        raise KeyError("no such thing")
+
+    with pytest.raises(RuntimeError, match=r"(?s)Traceback.*KeyError: 'no such thing'"):
+        spread([1, 2], buggy, print, 2)
+
+
+def test_a_callback_can_stop_a_run_which_is_then_complete(graph: Graph, splits: list[Split], tmp_path: Path) -> None:
+    def stop(number: int, *_: Any) -> Literal["stop"] | None:
+        return "stop" if number == 4 else None
+
+    alone = fit(graph, splits[0], on_epoch=stop, out=tmp_path / "alone", **OPTIONS)
+    assert (alone.num_epochs, alone.record["result"]["stopped_by"]) == (4, "callback")
+    many = fit_all(graph, splits, on_epoch=lambda number: stop, **OPTIONS)
+    assert [run.num_epochs for run in many] == [4, 4, 4]
+    assert len(many.frame()) == 3
+    assert many._repr_html_().count("<tr>") == 4
