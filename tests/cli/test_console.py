@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from adagpr.cli.console import bold, columns_that_fit, facts, note, progress, show, show_json, table
+from adagpr.cli.console import bold, facts, hops_that_fit, note, progress, show, show_json, table
 
 
 @pytest.fixture
@@ -53,9 +53,10 @@ def test_facts_are_two_columns_without_headings(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.usefixtures("terminal")
-def test_of_many_columns_as_many_are_shown_as_fit() -> None:
-    assert [columns_that_fit(number, taken=6, each=4) for number in (1, 3, 50)] == [1, 3, 3]
-    assert columns_that_fit(50, taken=19, each=4) == 2
+def test_of_many_hops_as_many_are_shown_as_fit() -> None:
+    assert [hops_that_fit(number, taken=6, each=4, rest="a file") for number in (1, 3)] == [(1, None), (3, None)]
+    assert hops_that_fit(50, taken=6, each=4, rest="a file") == (3, "hops 3 to 49 are in a file")
+    assert hops_that_fit(50, taken=19, each=4, rest="a file")[0] == 2
 
 
 def test_json_is_the_data(capsys: pytest.CaptureFixture[str]) -> None:

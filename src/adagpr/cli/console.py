@@ -96,9 +96,17 @@ def facts(rows: Iterable[tuple[str, str | Text]], gap: int = 2) -> Table:
     return drawn
 
 
-def columns_that_fit(number: int, *, taken: int, each: int) -> int:
-    """How many of ``number`` columns, ``each`` so wide, have room beside those that take ``taken``; two at least."""
-    return min(number, max(2, (stdout().width - taken) // each))
+def hops_that_fit(num_hops: int, *, taken: int, each: int, rest: str) -> tuple[int, str | None]:
+    """How many hops have room in a table, and a caption that says where the others are.
+
+    Args:
+        num_hops: How many there are.
+        taken: Width of the other columns.
+        each: Width of a hop's column.
+        rest: Where the others are.
+    """
+    shown = min(num_hops, max(2, (stdout().width - taken) // each))
+    return shown, f"hops {shown} to {num_hops - 1} are in {rest}" if shown < num_hops else None
 
 
 class Bars:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from adagpr.insight import Explanation, NodeExplanation
+
+_ROOM: Any = {"taken": 26, "each": 8, "rest": "what --json prints"}
 
 
 def explain(
@@ -73,7 +75,7 @@ def _percent(value: float) -> str:
 
 
 def _coefficients(found: Explanation) -> Table:
-    shown, caption = _hops_that_fit(len(found.layers[0].coefficients))
+    shown, caption = console.hops_that_fit(len(found.layers[0].coefficients), **_ROOM)
     rows = [
         (
             str(part.layer),
@@ -85,12 +87,6 @@ def _coefficients(found: Explanation) -> Table:
     ]
     headings = ("layer", *(f"hop {hop}" for hop in range(shown)), "mean hop", "farthest")
     return console.table(headings, rows, caption=caption)
-
-
-def _hops_that_fit(num_hops: int) -> tuple[int, str | None]:
-    """How many hops a table of this width has room for, and where the others are."""
-    shown = console.columns_that_fit(num_hops, taken=26, each=8)
-    return shown, f"hops {shown} to {num_hops - 1} are in what --json prints" if shown < num_hops else None
 
 
 def _reach_sentences(found: Explanation) -> list[str]:
@@ -177,7 +173,7 @@ def _node(node: NodeExplanation) -> Iterator[RenderableType]:
     if rest:
         sources.append((f"{rest} others", "", f"{node.others:+.4f}"))
     yield from _section("By whose features", console.table(("node", "hops away", "part"), sources))
-    shown, caption = _hops_that_fit(len(node.layers[0].hops))
+    shown, caption = console.hops_that_fit(len(node.layers[0].hops), **_ROOM)
     rows = [
         (str(flow.layer), *(f"{value:+.3f}" for value in flow.hops[:shown]), f"{flow.from_h0:+.3f}")
         for flow in node.layers

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from adagpr.cli.console import bold, columns_that_fit, facts, show, stdout, table
+from adagpr.cli.console import bold, facts, hops_that_fit, show, stdout, table
 from adagpr.graph import Graph, Split
 from adagpr.training import Run, Runs, summarise
 
@@ -39,7 +39,7 @@ def show_runs(graph: Graph, splits: Sequence[Split], runs: Runs) -> None:
 
 def show_coefficients(coefficients: Tensor, mean: str = "") -> None:
     """Prints the weight of each hop in each layer."""
-    shown = columns_that_fit(coefficients.shape[1], taken=8, each=7)
+    shown, caption = hops_that_fit(coefficients.shape[1], taken=8, each=7, rest="record.json")
     zero = "·" if stdout().encoding.startswith("utf") else "."
     show(
         bold(f"How much of each hop each layer uses{mean}"),
@@ -49,14 +49,10 @@ def show_coefficients(coefficients: Tensor, mean: str = "") -> None:
                 [f"{layer:>5}", *(_shade(value, zero) for value in row[:shown])]
                 for layer, row in enumerate(coefficients.tolist(), 1)
             ),
-            caption=_rest(shown, coefficients.shape[1]),
+            caption=caption,
         ),
         "",
     )
-
-
-def _rest(shown: int, num_hops: int) -> str | None:
-    return f"hops {shown} to {num_hops - 1} are in record.json" if shown < num_hops else None
 
 
 def _size(graph: Graph) -> str:
