@@ -40,7 +40,7 @@ T = TypeVar("T", str, Stack)
 _Steps = dict[str, Callable[[], Tensor]]
 
 # The functions that call kernels which are products, and the one in which all kernels run.
-_SPARSE = {"adagpr/ops/kernels.py: weighted_hops", "adagpr/ops/kernels.py: weighted_hops_backward"}
+_SPARSE = {"adagpr/ops/kernels.py: weighted_hops", "adagpr/ops/backend.py: weighted_hops_backward"}
 _DENSE = {"adagpr/ops/kernels.py: multiply_square", "adagpr/ops/kernels.py: outer"}
 _KERNEL = "adagpr/ops/kernels.py: _run"
 _ACTIVATION = re.compile(r"^aten::(relu|threshold|leaky_relu|elu|clamp_min)(_backward)?_?$")

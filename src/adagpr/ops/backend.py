@@ -11,6 +11,7 @@ block, and without them there is one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +28,24 @@ if TYPE_CHECKING:
 
 # The weights of one hop, one for each block of rows.
 Weights = list[float]
+_ONE_HOP = np.array([[0.0], [1.0]])
+
+
+@dataclass(frozen=True)
+class Hops:
+    """What a weighted sum of hops is made of.
+
+    Attributes:
+        op: The operator ``A``.
+        mu: The weights of each hop.
+        share: The weight of what is added to the sum.
+        transposed: Whether ``A`` is the transpose of the operator.
+    """
+
+    op: Operator
+    mu: list[Weights]
+    share: float = 1.0
+    transposed: bool = False
 
 
 def backend_of(h: Tensor) -> TorchBackend:
@@ -41,33 +60,22 @@ class TorchBackend:
         """A CSR tensor times ``h``, written into ``out``."""
         return out.addmm_(matrix, h, beta=0.0)
 
-    def weighted_hops(
-        self,
-        op: Operator,
-        h: Tensor,
-        mu: list[Weights],
-        spare: list[Tensor],
-        plus: Tensor | None = None,
-        share: float = 1.0,
-        transposed: bool = False,
-    ) -> Tensor:
+    def weighted_hops(self, hops: Hops, h: Tensor, spare: list[Tensor], plus: Tensor | None = None) -> Tensor:
         """``share * plus + sum_k mu[k] A^k h``.
 
         Args:
-            op: The operator ``A``.
+            hops: The operator and its weights.
             h: The signal.
-            mu: The weights of each hop.
             spare: Matrices like ``h`` that are written over; filled here where they do not suffice.
             plus: A matrix that is added, or none.
-            share: Its weight.
-            transposed: Whether ``A`` is the transpose of the operator.
         """
+        op, mu, transposed = hops.op, hops.mu, hops.transposed
         _fill(spare, min(2, len(mu) - 1), h)
         if plus is None and len(mu) == 2 and set(mu[0]) == {0.0} and set(mu[1]) == {1.0}:
             return op.multiply(h, matrix_like(h), transposed)
         total = _scale(h, mu[0])
         if plus is not None:
-            total.add_(plus, alpha=share)
+            total.add_(plus, alpha=hops.share)
         power = h
         for k, weights in enumerate(mu[1:]):
             power = op.multiply(power, spare[k % 2], transposed)
@@ -76,40 +84,31 @@ class TorchBackend:
         return total
 
     def weighted_hops_backward(
-        self,
-        op: Operator,
-        grad: Tensor,
-        h: Tensor,
-        mu: list[Weights],
-        spare: list[Tensor],
-        shared: Tensor | None = None,
-        share: float = 0.0,
-        masked: bool = False,
+        self, hops: Hops, grad: Tensor, h: Tensor, spare: list[Tensor], shared: Tensor | None, masked: bool
     ) -> tuple[Tensor, Tensor]:
         """The gradients of `weighted_hops` with respect to ``h`` and to the weights, ``[hops, blocks]``.
 
         Args:
-            op: The operator.
+            hops: The operator and its weights.
             grad: Gradient of the result; may be written over.
             h: The signal.
-            mu: The weights of each hop.
             spare: As in `weighted_hops`.
             shared: Where ``share`` times the gradient is added to: that of ``plus``.
-            share: The weight of ``plus``.
             masked: Whether the gradient of ``h`` is 0 where ``h`` is not positive.
         """
+        mu = hops.mu
         _fill(spare, min(2, len(mu) - 1), h)
         blocks = h.view(len(mu[0]), -1)
         inner = [_dots(grad, blocks)]
         total = _scale(grad, mu[0])
         power = grad
         for k, weights in enumerate(mu[1:]):
-            power = op.multiply(power, spare[k % 2], transposed=True)
+            power = hops.op.multiply(power, spare[k % 2], transposed=True)
             inner.append(_dots(power, blocks))
             if set(weights) != {0.0}:
                 _add(total, power, weights)
         if shared is not None:
-            shared.add_(grad, alpha=share)
+            shared.add_(grad, alpha=hops.share)
         return (where_positive(total, h) if masked else total), torch.stack(inner)
 
     def multiply_blocks(self, h: Tensor, maps: Sequence[Tensor], out: Tensor, adds: bool = False) -> Tensor:
@@ -145,67 +144,52 @@ class KernelBackend(TorchBackend):
     def multiply(self, matrix: Tensor, h: Tensor, out: Tensor) -> Tensor:  # noqa: D102
         if not kernels.supports_csr(matrix, h):
             return super().multiply(matrix, h, out)
-        return kernels.weighted_hops(matrix, h, [[0.0], [1.0]], out)
+        return kernels.weighted_hops(matrix, h, _ONE_HOP, out, None, None, 0.0)
 
-    def weighted_hops(
-        self,
-        op: Operator,
-        h: Tensor,
-        mu: list[Weights],
-        spare: list[Tensor],
-        plus: Tensor | None = None,
-        share: float = 1.0,
-        transposed: bool = False,
-    ) -> Tensor:
+    def weighted_hops(self, hops: Hops, h: Tensor, spare: list[Tensor], plus: Tensor | None = None) -> Tensor:
         """By Horner's rule, ``mu[0] h + A (mu[1] h + A (...))``: what a hop adds is added as its product is made."""
+        mu, share, matrix = hops.mu, hops.share, hops.op.single_matrix(hops.transposed)
         _fill(spare, min(1, len(mu) - 2), h)
         turns = (matrix_like(h), spare[0] if spare else h)
-        matrix = op.single_matrix(transposed)
         if matrix is not None and kernels.supports_csr(matrix, h):
-            return kernels.weighted_hops(matrix, h, mu, *turns, plus, share)
+            return kernels.weighted_hops(matrix, h, np.array(mu), *turns, plus, share)
         # Rows that lie in several places are one block. As in the kernel, hops without weight at the end are left out.
         (*rest, (last,)) = without_tail(mu)
         if not rest:
             return _add_hop(h, last, h, 0.0, turns[0], plus, share)
         x, factor, power = h, last, matrix_like(h)
         for k, (own,) in reversed(list(enumerate(rest))):
-            op.multiply(x, power, transposed)
+            hops.op.multiply(x, power, hops.transposed)
             x = _add_hop(power, factor, h, own, turns[k % 2], plus if k == 0 else None, share)
             factor = 1.0
         return x
 
     def weighted_hops_backward(
-        self,
-        op: Operator,
-        grad: Tensor,
-        h: Tensor,
-        mu: list[Weights],
-        spare: list[Tensor],
-        shared: Tensor | None = None,
-        share: float = 0.0,
-        masked: bool = False,
+        self, hops: Hops, grad: Tensor, h: Tensor, spare: list[Tensor], shared: Tensor | None, masked: bool
     ) -> tuple[Tensor, Tensor]:
         """With everything about a power of the operator done as it is made."""
-        total = matrix_like(h)
-        _fill(spare, min(1, len(mu) - 2), h)
-        matrix = op.single_matrix(transposed=True)
+        mu, matrix = hops.mu, hops.op.single_matrix(transposed=True)
+        total, num_hops, num_blocks = matrix_like(h), len(mu), len(mu[0])
+        _fill(spare, min(1, num_hops - 2), h)
+        inner, room = np.empty((num_hops, num_blocks)), kernels.room_for_sums(len(h), num_blocks)
+        added = {"shared": shared if hops.share != 0.0 else None, "share": hops.share}
+        fixed = {**kernels.shape_of(h, num_blocks, grad, shared), **room, "h": h, "total": total}
         if matrix is not None and kernels.supports_csr(matrix, h):
-            other = spare[0] if spare else None
-            return total, kernels.weighted_hops_backward(matrix, grad, h, mu, total, other, shared, share, masked)
-        blocks, inner = len(mu[0]), np.empty((len(mu), len(mu[0])))
-        room = kernels.room_for_sums(len(h), blocks)
-        fixed = {**kernels.shape_of(h, blocks, grad, shared), **room, "h": h, "mu": mu[0], "total": total}
-        x, powers = grad, (matrix_like(h), matrix_like(h)) if len(mu) > 1 else ()
+            kernels.call_kernel("weighted_hops_backward", h.dtype, **fixed, **kernels.csr_parts(matrix), **added,
+                                num_hops=num_hops, mu=np.array(mu), first=grad, spare=spare[0] if spare else None,
+                                is_masked=masked, inner=inner)  # fmt: skip
+            return total, torch.from_numpy(inner)
+        own, x, powers = np.array(mu[0]), grad, (matrix_like(h), matrix_like(h)) if num_hops > 1 else ()
         # Without a product the gradient itself takes its place, and is added with no weight.
-        for k, weights in enumerate([*mu[1:]] or [[0.0] * blocks], start=1):
-            x = op.multiply(x, powers[k % 2], transposed=True) if powers else grad
-            first, extra = (grad, shared if share != 0.0 else None) if k == 1 else (None, None)
-            kernels.call_kernel("hop_backward", h.dtype, **fixed, x=x, first=first, weight=weights, shared=extra,
-                                share=share, is_masked=masked and k >= len(mu) - 1)  # fmt: skip
-            if k < len(mu):
-                inner[k] = room["pairs"][::2]
+        for k, weights in enumerate(mu[1:] or [[0.0] * num_blocks], start=1):
+            x = hops.op.multiply(x, powers[k % 2], transposed=True) if powers else grad
+            first = {"first": grad, **added} if k == 1 else {}
+            kernels.call_kernel("hop_backward", h.dtype, **fixed, **first, mu=own, x=x, weight=np.array(weights),
+                                is_masked=masked and k >= num_hops - 1)  # fmt: skip
             if k == 1:
                 inner[0] = room["pairs"][1::2]
+            if k < num_hops:
+                inner[k] = room["pairs"][::2]
         return total, torch.from_numpy(inner)
 
     def multiply_blocks(self, h: Tensor, maps: Sequence[Tensor], out: Tensor, adds: bool = False) -> Tensor:  # noqa: D102

@@ -37,7 +37,6 @@ Around = Callable[[str, dict[str, Any], Callable[[], None]], None]
 # What torch calls the processor, and what a file for it is called; the first that is there is taken.
 _KINDS = {"AVX512": ("avx512", "avx2", "default"), "AVX2": ("avx2", "default")}
 _TYPES = {torch.float32: "float", torch.float64: "double"}
-_INTEGERS = (torch.int32, torch.int64)
 
 # The widths of `multiply_square` and `outer`: multiples of the longest vector, such that a square stays in the cache.
 _VECTOR, _WIDEST = 16, 256
@@ -102,17 +101,11 @@ _around: Around | None = None
 
 
 def call_kernel(name: str, dtype: torch.dtype, **arguments: Any) -> None:
-    """Calls a kernel with the members of its struct; a tensor, an array or a list of numbers is given as its address.
+    """Calls a kernel with the members of its struct; a tensor or an array is given as its address.
 
     Raises:
         InputError: A tensor is not contiguous, on another device, or has floating-point numbers of another type.
     """
-    for key, value in arguments.items():
-        if isinstance(value, Tensor):
-            if not (value.device.type == "cpu" and value.is_contiguous() and value.dtype in (dtype, *_INTEGERS)):
-                raise InputError(f"{name}: {key} must be contiguous {dtype} on a CPU, got {value.dtype}.")
-        elif isinstance(value, list):
-            arguments[key] = np.array(value, dtype=np.float64)
     if _around is None:
         _run(name, dtype, arguments)
     else:
@@ -120,15 +113,16 @@ def call_kernel(name: str, dtype: torch.dtype, **arguments: Any) -> None:
 
 
 def _run(name: str, dtype: torch.dtype, arguments: dict[str, Any]) -> None:
-    members = {key: _plain(value) for key, value in arguments.items()}
+    types, members = (dtype, torch.int32, torch.int64), dict(arguments)
+    for key, value in arguments.items():
+        if isinstance(value, Tensor):
+            if not (value.is_cpu and value.is_contiguous() and value.dtype in types):
+                raise InputError(f"{name}: {key} must be contiguous {dtype} on a CPU, got {value.dtype}.")
+            members[key] = value.data_ptr()
+        elif isinstance(value, np.ndarray):
+            members[key] = value.ctypes.data
     structure = _structures()[name](num_threads=torch.get_num_threads(), **members)
     getattr(library(), f"{name}_{_TYPES[dtype]}")(ctypes.byref(structure))
-
-
-def _plain(argument: Any) -> Any:
-    if isinstance(argument, Tensor):
-        return argument.data_ptr()
-    return argument.ctypes.data if isinstance(argument, np.ndarray) else argument
 
 
 @contextlib.contextmanager
@@ -177,7 +171,8 @@ def csr_parts(matrix: Tensor) -> dict[str, Tensor]:
 
 def addresses(items: Sequence[Tensor | np.ndarray]) -> np.ndarray:
     """Where each of some tensors or arrays begins."""
-    return np.array([_plain(item) for item in items], dtype=np.uint64)
+    found = [item.data_ptr() if isinstance(item, Tensor) else item.ctypes.data for item in items]
+    return np.array(found, dtype=np.uint64)
 
 
 def room_for_sums(num_rows: int, num_blocks: int) -> dict[str, np.ndarray]:
@@ -206,56 +201,15 @@ def shape_of(h: Tensor, num_blocks: int, *others: Tensor | None) -> dict[str, in
 
 
 def weighted_hops(
-    matrix: Tensor,
-    h: Tensor,
-    mu: Sequence[list[float]],
-    out: Tensor,
-    spare: Tensor | None = None,
-    plus: Tensor | None = None,
-    share: float = 0.0,
+    matrix: Tensor, h: Tensor, mu: np.ndarray, out: Tensor, spare: Tensor | None, plus: Tensor | None, share: float
 ) -> Tensor:
-    """``share * plus + sum_k mu[k] matrix^k h``, written into ``out``, for a CSR tensor that `supports_csr`.
-
-    ``spare`` is a matrix that is written over, needed where there are more than two hops.
-    """
+    """``share * plus + sum_k mu[k] matrix^k h``, written into ``out``, for a CSR tensor that `supports_csr`."""
     if (out.shape[0], h.shape[0]) != matrix.shape:
         raise InputError(f"kernels: {tuple(matrix.shape)} times {tuple(h.shape)} does not give {tuple(out.shape)}.")
-    shape, weights = shape_of(out, len(mu[0]), spare, plus), [value for row in mu for value in row]
-    call_kernel("weighted_hops", out.dtype, **shape, **csr_parts(matrix), h=h, num_hops=len(mu), mu=weights,
-                plus=plus if share != 0.0 else None, share=share, out=out, spare=spare)  # fmt: skip
+    num_hops, num_blocks = mu.shape
+    call_kernel("weighted_hops", out.dtype, **shape_of(out, num_blocks, spare, plus), **csr_parts(matrix), h=h, mu=mu,
+                num_hops=num_hops, plus=plus if share != 0.0 else None, share=share, out=out, spare=spare)  # fmt: skip
     return out
-
-
-def weighted_hops_backward(
-    matrix: Tensor,
-    first: Tensor,
-    h: Tensor,
-    mu: Sequence[list[float]],
-    total: Tensor,
-    spare: Tensor | None,
-    shared: Tensor | None,
-    share: float,
-    masked: bool,
-) -> Tensor:
-    """The gradients of `weighted_hops`: that of ``h`` in ``total``, those of the weights returned, ``[hops, blocks]``.
-
-    Args:
-        matrix: The transpose of that of the forward pass.
-        first: The gradient of the result, which is written over.
-        h: The signal.
-        mu: The weights hop by hop.
-        total: Where the gradient of ``h`` is written.
-        spare: As in `weighted_hops`.
-        shared: Where ``share`` times ``first`` is added to: the gradient of ``plus``.
-        share: Its weight.
-        masked: Whether ``total`` is 0 where ``h`` is not positive.
-    """
-    blocks, weights = len(mu[0]), [value for row in mu for value in row]
-    shape, inner = shape_of(total, blocks, first, h, spare, shared), np.empty((len(mu), blocks))
-    call_kernel("weighted_hops_backward", total.dtype, **shape, **csr_parts(matrix), first=first, h=h, num_hops=len(mu),
-                mu=weights, total=total, spare=spare, shared=shared if share != 0.0 else None, share=share,
-                is_masked=masked, inner=inner, **room_for_sums(len(total), blocks))  # fmt: skip
-    return torch.from_numpy(inner)
 
 
 def multiply_square(s: Tensor, m: Tensor, out: Tensor, adds: bool = False) -> Tensor:
@@ -342,7 +296,7 @@ def _of_layers(
         "num_maps": layers.num_maps,
         "weights": addresses(weights),
         "shapes": layers.shapes(h_0, num_blocks),
-        "shares": layers.shares,
+        "shares": np.array(layers.shares),
         "scale": layers.masks.scale,
         "room": _room_for_chunks(h_0),
         "spare": matrix_like(h_0) if num_hops.max() > 2 else None,

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from adagpr.errors import InputError
-from adagpr.ops.backend import Weights, backend_of, without_tail
+from adagpr.ops.backend import Hops, Weights, backend_of, without_tail
 from adagpr.ops.operator import Operator
 
 
@@ -27,8 +27,8 @@ class _Propagate(torch.autograd.Function):
     def forward(ctx: Any, h: Tensor, coeffs: Tensor, plus: Tensor | None, op: Operator, skip_tail: bool) -> Tensor:
         ctx.save_for_backward(h)
         mu: list[Weights] = coeffs.reshape(-1, coeffs.shape[-1]).t().tolist()
-        ctx.op, ctx.mu, ctx.shape = op, without_tail(mu) if skip_tail else mu, coeffs.shape
-        return backend_of(h).weighted_hops(op, h, ctx.mu, [], plus)
+        ctx.hops, ctx.shape = Hops(op, without_tail(mu) if skip_tail else mu), coeffs.shape
+        return backend_of(h).weighted_hops(ctx.hops, h, [], plus)
 
     @staticmethod
     @once_differentiable
@@ -38,11 +38,12 @@ class _Propagate(torch.autograd.Function):
         grad_h = grad_coeffs = None
         if needs_coeffs:
             first = grad.clone(memory_format=torch.contiguous_format)
-            grad_h, inner = backend_of(h).weighted_hops_backward(ctx.op, first, h, ctx.mu, [])
+            grad_h, inner = backend_of(h).weighted_hops_backward(ctx.hops, first, h, [], None, False)
             grad_coeffs = grad.new_zeros(ctx.shape)
             grad_coeffs.view(inner.shape[1], -1)[:, : len(inner)] = inner.t()
         elif needs_h:
-            grad_h = backend_of(h).weighted_hops(ctx.op, grad.contiguous(), ctx.mu, [], transposed=True)
+            transposed = Hops(ctx.hops.op, ctx.hops.mu, transposed=True)
+            grad_h = backend_of(h).weighted_hops(transposed, grad.contiguous(), [])
         return grad_h, grad_coeffs, (grad if needs_plus else None), None, None
 
 

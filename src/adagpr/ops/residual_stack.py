@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from adagpr.ops import kernels
-from adagpr.ops.backend import Weights, backend_of, where_positive
+from adagpr.ops.backend import Hops, Weights, backend_of, where_positive
 from adagpr.ops.buffers import matrix_like
 from adagpr.ops.dropout import MaskSource
 from adagpr.ops.operator import Operator
@@ -143,7 +143,7 @@ class _Stack(torch.autograd.Function):
             kept.append(layers.kept(y))
         shapes = layers.shapes(h_0)[:, 0].tolist()
         for number, (mu, share) in enumerate(zip(mus, layers.shares, strict=True)):
-            s = backend.weighted_hops(layers.operator, y, mu, spare, h_0, share)
+            s = backend.weighted_hops(Hops(layers.operator, mu, share), y, spare, h_0)
             maps = _maps(weights[number * num_blocks : (number + 1) * num_blocks], shapes[number])
             y = backend.multiply_blocks(s, maps[0], matrix_like(s))
             for of_h_0 in maps[1:]:
@@ -174,16 +174,14 @@ class _Stack(torch.autograd.Function):
         # What is positive in a layer's output was positive and kept: the output is its own mask.
         grad = where_positive(grad, _as(kept[depth], h_0)).mul_(layers.masks.scale)
         for number in reversed(range(depth)):
-            mu, share, y = ctx.mus[number], shares[number], _as(kept[number], h_0)
-            s = _as(sums[number], h_0) if sums else backend.weighted_hops(layers.operator, y, mu, spare, h_0, share)
+            hops, y = Hops(layers.operator, ctx.mus[number], shares[number]), _as(kept[number], h_0)
+            s = _as(sums[number], h_0) if sums else backend.weighted_hops(hops, y, spare, h_0)
             maps = _maps(weights[number * num_blocks : (number + 1) * num_blocks], shapes[number], transposed=True)
             grad_weights[:0] = _weight_gradients([s, h_0][: layers.num_maps], grad, shapes[number], num_blocks)
             backend.multiply_blocks(grad, maps[0], grad_s)
             for of_h_0 in maps[1:]:
                 backend.multiply_blocks(grad, of_h_0, grad_h_0, adds=True)
-            grad, found = backend.weighted_hops_backward(
-                layers.operator, grad_s, y, mu, spare, grad_h_0, share, masked=True
-            )
+            grad, found = backend.weighted_hops_backward(hops, grad_s, y, spare, grad_h_0, masked=True)
             inner[number, : len(found)] = found
         return grad_h_0.add_(grad), layers.coeff_gradients(inner, h_0), None, None, *grad_weights
 

@@ -140,11 +140,9 @@ INLINE void NAME(activate_rows)(const NAME(activation) *then, NAME(forward) task
 
 void NAME(weighted_hops)(const NAME(weighted_hops_arguments) *a) {
   const int64_t num_rows = a->num_rows, num_blocks = a->num_blocks, width = a->width, num_hops = a->num_hops;
-  const REAL *h = a->h, *plus = a->plus, share = (REAL)a->share;
-  const double *mu = a->mu;
-  const draw *wanted = a->wanted;
   const NAME(activation) *then = a->then;
-  REAL *out = a->out, *spare = a->spare;
+  const double *mu = a->mu;
+  const REAL *h = a->h;
   const int64_t rows = num_rows / num_blocks, chunks = chunks_of(rows);
   int64_t last[num_blocks], furthest = 1;
   for (int64_t block = 0; block < num_blocks; block++) {
@@ -154,21 +152,21 @@ void NAME(weighted_hops)(const NAME(weighted_hops_arguments) *a) {
   const NAME(product) from_h = NAME(product_of)(num_rows, width, a->starts, a->columns, a->values, h);
   NAME(product) none = {NULL, NULL, NULL, h, width, 0, 0}, from_before = from_h;
   for (int64_t k = furthest - 1; k >= 0; k--) {
-    REAL *to = k % 2 == 0 ? out : spare;
+    REAL *to = k % 2 == 0 ? a->out : a->spare;
     const int64_t row_bytes = width * (int64_t)sizeof(REAL);
     int is_streamed = IS_STREAMED(to, num_rows * row_bytes, row_bytes);
     if (then != NULL && k == 0) is_streamed = is_streamed && IS_STREAMED(then->after, num_rows * row_bytes, row_bytes);
-    from_before.x = k % 2 == 0 ? spare : out;
+    from_before.x = k % 2 == 0 ? a->spare : a->out;
 #pragma omp parallel num_threads(a->num_threads) if (a->num_threads > 1)
     {
 #pragma omp single nowait
-      for (int64_t block = 0; block < num_blocks && wanted != NULL && k == furthest - 1; block++)
-        draw_words(wanted + block);
+      for (int64_t block = 0; block < num_blocks && a->wanted != NULL && k == furthest - 1; block++)
+        draw_words(a->wanted + block);
 #pragma omp for schedule(dynamic, 1)
       for (int64_t chunk = 0; chunk < num_blocks * chunks; chunk++) {
         const int64_t block = chunk / chunks, start = block * rows;
         const REAL own = (REAL)mu[k * num_blocks + block], beyond = (REAL)mu[last[block] * num_blocks + block];
-        NAME(forward) task = {from_before, h, k == 0 ? plus : NULL, to, 1, own, share, is_streamed};
+        NAME(forward) task = {from_before, h, k == 0 ? a->plus : NULL, to, 1, own, (REAL)a->share, is_streamed};
         if (k == last[block] - 1) task.a = from_h, task.factor = beyond;
         if (k == 0 && last[block] == 0) task.a = none, task.factor = own, task.own = 0;
         const int64_t within = chunk % chunks * ROWS_PER_CHUNK, end = end_of(chunk % chunks, rows);
@@ -249,19 +247,16 @@ void NAME(hop_backward)(const NAME(weighted_hops_backward_arguments) *a) {
   const int64_t num_rows = a->num_rows, num_blocks = a->num_blocks, width = a->width;
   const int64_t rows = num_rows / num_blocks, chunks = chunks_of(rows);
   const NAME(product) product = NAME(product_of)(num_rows, width, a->starts, a->columns, a->values, a->x);
-  const REAL *first = a->first, *h = a->h, share = (REAL)a->share;
-  const double *weight = a->weight, *own = a->mu;
-  REAL *total = a->total, *power = a->power, *shared = a->shared;
-  const int is_masked = (int)a->is_masked, begins = (int)a->begins, ends = (int)a->ends;
   double *inner = a->pairs, *parts = a->parts;
   const int64_t row_bytes = width * (int64_t)sizeof(REAL);
-  const int is_streamed = IS_STREAMED(total, num_rows * row_bytes, row_bytes) &&
-                          (power == NULL || IS_STREAMED(power, num_rows * row_bytes, row_bytes));
+  const int is_streamed = IS_STREAMED(a->total, num_rows * row_bytes, row_bytes) &&
+                          (a->power == NULL || IS_STREAMED(a->power, num_rows * row_bytes, row_bytes));
 #pragma omp parallel for schedule(dynamic, 1) num_threads(a->num_threads) if (a->num_threads > 1)
   for (int64_t chunk = 0; chunk < num_blocks * chunks; chunk++) {
     const int64_t block = chunk / chunks, begin = chunk % chunks * ROWS_PER_CHUNK, end = end_of(chunk % chunks, rows);
-    const NAME(backward) task = {product, first, h, total, power, shared, weight == NULL ? 0 : (REAL)weight[block],
-                                 (REAL)own[block], share, is_masked, is_streamed, begins, ends};
+    const REAL weight = a->weight == NULL ? 0 : (REAL)a->weight[block], own = (REAL)a->mu[block];
+    const NAME(backward) task = {product, a->first, a->h, a->total, a->power, a->shared, weight, own, (REAL)a->share,
+                                 (int)a->is_masked, is_streamed, (int)a->begins, (int)a->ends};
     NAME(inner) found = {{0}, {0}, 0, 0};
     for (int64_t row = block * rows + begin; row < block * rows + end; row++) {
 #define TILE(count) NAME(backward_tile)(&task, row, column, count, &found)
