@@ -62,7 +62,9 @@ class Product:
     @classmethod
     def of_kernel(cls, name: str, arguments: dict[str, Any], number: int) -> Product:
         """A product by a kernel of our own, with all that it does in the same pass."""
-        own = {key: item.clone() if isinstance(item, Tensor) else item for key, item in arguments.items()}
+        own: dict[str, Any] = {
+            key: item.clone() if isinstance(item, Tensor) else item for key, item in arguments.items()
+        }
         tensor = next(item for item in own.values() if isinstance(item, Tensor) and item.is_floating_point())
         rows, width = own["num_rows"], own["width"]
         if name in SPARSE_KERNELS:
