@@ -50,7 +50,7 @@ class LabelPropagation(Model):
     """Spreads the training labels over the graph; has no parameters, no randomness, and reads no features.
 
     Args:
-        in_channels: Number of features; there for the sake of the registry and not read.
+        in_channels: Number of features; not used, but every model takes it.
         out_channels: Number of classes.
         num_hops: Number of steps.
         alpha: Share of the neighbours at every step; the training labels have the rest.

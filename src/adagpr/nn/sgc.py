@@ -44,7 +44,7 @@ class SGC(Model):
 
     Args:
         in_channels: Number of features.
-        hidden_channels: Not used, there being no hidden layer; taken because every model is.
+        hidden_channels: Not used, because there is no hidden layer; but every model takes it.
         out_channels: Number of classes.
         num_hops: The paper's K: how often the features are propagated; 0 is logistic regression.
         dropout: Probability of dropping an element of the propagated features; none in the paper.
