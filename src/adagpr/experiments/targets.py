@@ -176,7 +176,8 @@ def _evolution(rows: Sequence[Row], found: Sequence[Found], folders: Folders) ->
     tested: list[dict[str, Any]] = []
     by_table = {cell.row.table: (cell, record) for cell, record in found}
     if len(by_table) == 2:
-        compared = compare(*(folders.record(by_table[table][0]) for table in (3, "hop0")))
+        (learned, _), (fixed, _) = by_table[3], by_table["hop0"]
+        compared = compare(folders.record(learned), folders.record(fixed))
         claim = _claim(compared)
         tested.append({"table": "evolution", "claim": claim, **compared.to_plain()})
     curve = _curve(by_table[3][1], folders) if 3 in by_table else None
@@ -232,12 +233,12 @@ def _curve_figure(curve: dict[str, Any]) -> Figure:
         )
         for layer in range(coeffs.shape[1])
     ]
-    return figure(panels, title="Texas, split 0: coefficients over training", legend="outside right center")
+    return figure(panels, title="Texas, split 0: coefficients over training", legend="right")
 
 
 def _depth_figures(target: str, rows: Sequence[Row]) -> dict[str, Callable[[], Figure]]:
     """Accuracy over depth, one figure per data set and one line per method."""
-    found = {}
+    found: dict[str, Callable[[], Figure]] = {}
     for dataset in sorted({row.dataset for row in rows}):
         values = {(row.model, row.num_layers): row.ours for row in rows if row.dataset == dataset and row.num_layers}
         depths = sorted({layers for _, layers in values if layers})

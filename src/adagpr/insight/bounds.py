@@ -30,8 +30,6 @@ from adagpr.seeding import stream
 from adagpr.task import scores_of_result
 from adagpr.training import Run, load_run
 
-__all__ = ["Bounds", "bounds"]
-
 
 @dataclass(frozen=True)
 class Bounds:

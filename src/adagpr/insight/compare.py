@@ -1,8 +1,8 @@
 """Two models on the same splits: how far apart they are, and whether chance alone could have done that.
 
-Runs on one split share its nodes, so several seeds of it are not independent pairs. Where the two sides
-share several splits, a pair is a split, the mean of its seeds on either side; where they share only one, a pair is a
-seed, and the answer holds for that split alone.
+Runs on one split share its nodes, so several seeds of it are not independent pairs. If the two sides share several
+splits, a pair is a split, with the mean of its seeds on either side; if they share only one, a pair is a seed, and the
+answer holds for that split alone.
 
 Splits of one graph overlap, too. The test treats them as independent, as the field does, so its p-value is too small
 rather than too large.

@@ -40,8 +40,6 @@ from adagpr.ops import Direction, Features, Operator, features, operator
 from adagpr.seeding import stream
 from adagpr.training import Run, load_run
 
-__all__ = ["Ablation", "Explanation", "Group", "LayerPart", "Reach", "Smoothing", "explain"]
-
 _LAMBDAS = tuple(np.linspace(-1, 1, 41).round(3).tolist())
 _MOST_SAMPLED = 200
 _BATCH = 20

@@ -38,8 +38,6 @@ from adagpr.graph import Graph
 from adagpr.nn import Model
 from adagpr.ops import Direction, features, linear, normalised, operator
 
-__all__ = ["MOST_HOPS", "LayerFlow", "NodeExplanation", "Source", "distances", "explain_node", "total_hops"]
-
 MOST_HOPS = 16
 
 

@@ -10,8 +10,6 @@ from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
 from adagpr.training import Run, describe_data
 
-__all__ = ["data_of", "graph_of"]
-
 
 def data_of(
     run: Run, graph: Graph | None, split: Split | None, dataset: str | None, data_root: Path | str | None

@@ -36,19 +36,6 @@ import numpy as np
 
 from adagpr.ops import Estimate, Spectrum
 
-__all__ = [
-    "FORMS",
-    "LayerBound",
-    "Sizes",
-    "Total",
-    "Transductive",
-    "layer_bounds",
-    "log_recursion",
-    "log_terms",
-    "total_of",
-    "transductive_of",
-]
-
 FORMS = ("spectrum", "trace", "degree")
 C_0 = math.sqrt(32 * (1 + math.log(4)) / 3)
 
