@@ -67,7 +67,7 @@ def test_an_estimate_shows_its_error(runs: Path) -> None:
     ("words", "sentence"),
     [
         (["gone"], "gone holds no complete run: there is no record.json in it."),
-        (["mlp"], "bounds: the theory is about AdaGPR and GCNII with one weight map a layer, not 'mlp'."),
+        (["mlp"], "bounds: the theory is about AdaGPR and GCNII with one weight map per layer, not 'mlp'."),
         (["adagpr", "--delta", "0"], "bounds: delta must be between 0 and 1, got 0."),
         (
             ["adagpr", "--dataset", "digits"],

@@ -14,7 +14,19 @@ import pytest
 import torch
 
 from adagpr.errors import InputError
-from adagpr.experiments import TARGETS, Cell, Experiment, Folders, cells, plan, report_target, run_cells
+from adagpr.experiments import (
+    TARGETS,
+    Cell,
+    Experiment,
+    Folders,
+    cells,
+    experiment,
+    plan,
+    report_target,
+    reproduce,
+    reproduction_status,
+    run_cells,
+)
 from adagpr.experiments.runner import state_of
 from adagpr.experiments.tables import accuracy_rows, accuracy_table, property_rows, to_csv, verdict
 from adagpr.experiments.targets import pattern
@@ -296,6 +308,32 @@ def test_every_difference_of_table_1_is_explained() -> None:
 )
 def test_patterns_are_counted_by_run(dataset: str, coeffs: list[Any], count: int) -> None:
     assert f"so in {count} of 2 runs" in pattern(dataset, np.array(coeffs, dtype=float))
+
+
+def test_reproduce_gives_what_the_command_prints_and_writes(tmp_path: Path) -> None:
+    found = reproduce(["table1"], out=tmp_path)
+    assert [path.name for path in found.files["table1"]] == [f"table1.{kind}" for kind in ("md", "tex", "csv", "json")]
+    assert found.to_plain() == read_json(tmp_path / "table1.json")
+    assert (found.failed, found.left_out) == ({}, ())
+    assert found._repr_html_().count("<tr>") == 1 + 28
+    pytest.importorskip("pandas")
+    assert found.frame("table1")["ours"].tolist() == [row["ours"] for row in found.to_plain()]
+
+
+def test_progress_is_the_share_of_the_work(benchmark_root: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    seen: list[tuple[int, int, float]] = []
+    monkeypatch.setitem(experiment("hop0_adagpr_texas").options, "max_epochs", 1)
+    found = reproduce(
+        ["evolution"],
+        only=["hop0"],
+        out=tmp_path,
+        jobs=1,
+        data_root=benchmark_root,
+        on_progress=lambda name, *numbers: seen.append(numbers),
+    )
+    assert seen == [(done, 10, pytest.approx(done / 10)) for done in range(11)]
+    assert reproduction_status(["evolution"], only=["hop0"], out=tmp_path)["evolution"][0][1] == "done"
+    assert list(found.reports["evolution"].figures()) == []
 
 
 def test_coefficients_and_ablation_are_written_from_records(folders: Folders, tmp_path: Path) -> None:

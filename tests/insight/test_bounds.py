@@ -264,7 +264,7 @@ def test_mistakes_are_said(run: Run) -> None:
         bounds(run, graph=adagpr.load("csbm", num_nodes=60)[0])
     with pytest.raises(InputError, match="delta must be between 0 and 1, got 1"):
         bounds(run, graph=star(), delta=1.0)
-    with pytest.raises(InputError, match="AdaGPR and GCNII with one weight map a layer, not 'mlp'"):
+    with pytest.raises(InputError, match="AdaGPR and GCNII with one weight map per layer, not 'mlp'"):
         bounds(adagpr.fit(star(), SPLIT, "mlp", max_epochs=1))
-    with pytest.raises(InputError, match="not one with several weight maps a layer or PairNorm"):
+    with pytest.raises(InputError, match="not one with several weight maps per layer or PairNorm"):
         bounds(adagpr.fit(star(), SPLIT, "gcnii", weight_maps="separate", max_epochs=1))

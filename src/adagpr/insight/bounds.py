@@ -90,7 +90,7 @@ def bounds(
 
     Args:
         run: A run of AdaGPR or GCNII, or its folder.
-        graph: The graph that it was trained on, where `adagpr.load` cannot give it again.
+        graph: The graph that it was trained on, if `adagpr.load` cannot give it again.
         dataset: Where the run's file is now, if it has moved.
         delta: The transductive bound holds with probability ``1 - delta``; in (0, 1).
         max_exact: Nodes up to which all eigenvalues are computed; above, sums over them are estimated.
@@ -116,8 +116,8 @@ def bounds(
     model = run.model
     if not model.capabilities.theory:
         is_kin = model.capabilities.hop_weights
-        what = "one with several weight maps a layer or PairNorm" if is_kin else f"'{model.name}'"
-        raise InputError(f"bounds: the theory is about AdaGPR and GCNII with one weight map a layer, not {what}.")
+        what = "one with several weight maps per layer or PairNorm" if is_kin else f"'{model.name}'"
+        raise InputError(f"bounds: the theory is about AdaGPR and GCNII with one weight map per layer, not {what}.")
     graph = graph_of(run, graph, dataset, data_root)
     found = spectrum(
         normalised(graph, "symmetric", run.record["config"]["training"]["self_loops"]),
@@ -160,7 +160,7 @@ def _sizes(run: Run, model: Model, graph: Graph) -> Sizes:
     return Sizes(
         alphas=tuple(view.alpha for view in model.layer_views()),
         weight_norms=tuple(norms),
-        # A row of the stored weight is a column of the paper's, which stands on the other side of the features.
+        # A row of the stored weight is a column of the paper's, which multiplies the features from the other side.
         input_norm=float(model.outer_maps()[0].weight.detach().double().abs().sum(1).max()),
         features_norm=float(np.linalg.norm(values.astype(np.float64).ravel())),
         largest_activation=_largest_activation(run, model, graph),

@@ -70,7 +70,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Smoothing:
-    """How alike nodes are after a layer; layer 0 is the input map. No cosine where fewer than two rows are not 0."""
+    """How alike nodes are after a layer; layer 0 is the input map. No cosine for fewer than two rows other than 0."""
 
     layer: int
     dirichlet_energy: float
@@ -84,7 +84,7 @@ class Ablation:
 
     Attributes:
         name: What was changed.
-        accuracy: Accuracy so, in per cent.
+        accuracy: Accuracy after the change, in per cent.
         difference: Points that the change costs: accuracy with all coefficients less this one.
         right_only_with: Nodes that are right only with all coefficients.
         right_only_without: Nodes that are right only after the change.
@@ -120,14 +120,14 @@ class Explanation:
         model: Name of the model.
         num_val: Number of validation nodes.
         val_acc: Accuracy on them, in per cent.
-        layers: One part a layer.
+        layers: One part per layer.
         reach: The receptive field of the network.
         lambdas: Where the filters are given.
         network_response: The filter of the linearised network; none with PairNorm.
         smoothing: How alike nodes are after the input map and after every layer.
         ablations: What the graph and each hop are worth.
         groups: Accuracy by degree and by local homophily.
-        node: One node's prediction, where it was asked for.
+        node: One node's prediction, if it was asked for.
         remarks: Sentences on what was left out or must be kept in mind.
     """
 
@@ -180,10 +180,10 @@ def explain(
 
     Args:
         run: A run, or its folder.
-        node: Id of a node whose prediction is to be taken apart; see `adagpr.insight.node`.
-        graph: The run's graph, where it did not come from `adagpr.load`; with ``split``.
+        node: Id of a node, to take its prediction apart; see `adagpr.insight.node`.
+        graph: The run's graph, if it did not come from `adagpr.load`; with ``split``.
         split: The run's split.
-        dataset: Where the run's file is now, where it has moved.
+        dataset: Where the run's file is now, if it has moved.
         data_root: Folder of the data files; see `adagpr.load`.
 
     Raises:
@@ -237,7 +237,7 @@ def _remarks(model: Model, graph: Graph, direction: Direction) -> list[str]:
     remarks = []
     if model.pair_norm is not None:
         remarks.append(
-            "PairNorm stands between the layers and makes every node depend on all others: the filter of the whole "
+            "PairNorm is between the layers and makes every node depend on all others: the filter of the whole "
             "network and the parts of a node's prediction are left out, and the reach is that of the layers alone."
         )
     if direction == "directed" and not graph.is_symmetric:

@@ -19,7 +19,7 @@ three ways:
 - by source: what the features of each node gave. :math:`z = b_{out} + b_{in}\text{'s part} + \sum_u s_u`.
 
 All is computed in float64 by one pass backwards over the nodes that the prediction can depend on, with one gradient for
-each number of hops taken so far; from `MOST_HOPS` on they share one, so that memory does not grow with depth.
+each number of hops taken so far; from `MOST_HOPS` on they share one, so memory does not grow with depth.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class _Network:
         maps: ``P`` and ``Q`` of each layer.
         from_features: What of the first hidden matrix is due to features; the rest is due to the bias.
         hidden: The first hidden matrix and the output of every layer.
-        weight_out: Weight of the output map, one row a class.
+        weight_out: Weight of the output map, one row per class.
         bias_out: Its bias.
         logits: The result.
     """

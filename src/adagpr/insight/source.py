@@ -14,13 +14,13 @@ from adagpr.training import Run, describe_data
 def data_of(
     run: Run, graph: Graph | None, split: Split | None, dataset: str | None, data_root: Path | str | None
 ) -> tuple[Graph, Split]:
-    """The graph and the split of a run, as given or loaded again, once their sums are those of the record.
+    """The graph and the split of a run, as given or loaded again; their hashes must be those of the record.
 
     Args:
         run: The run.
-        graph: Its graph, where it did not come from `adagpr.load`; with ``split``.
+        graph: Its graph, if it did not come from `adagpr.load`; with ``split``.
         split: Its split.
-        dataset: Where the run's file is now, where it has moved.
+        dataset: Where the run's file is now, if it has moved.
         data_root: Folder of the data files; see `adagpr.load`.
 
     Raises:

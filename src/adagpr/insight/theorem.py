@@ -8,7 +8,7 @@ here of :math:`(1 - \beta_l) I + \beta_l W_l`, and :math:`D = \sqrt N R`, Theore
     \prod_{j=0}^{l-1} B_{L-j} s_{L-j} + D \sum_{l=0}^{L-1} (1 - \alpha)^{l+1} 2^l \prod_{j=0}^{l} B_{L-j} s_{L-j} \Big\}
 
 It is printed with :math:`l = 1..L` in the second sum, which drops a term and asks for a layer 0 that does not exist.
-Beside it stands the recursion of the proof, unrolled without loosening, with :math:`r_0 = 2 B_0 \sqrt{2 p_0} \|X\|_F`:
+Beside it is the recursion of the proof, unrolled without loosening, with :math:`r_0 = 2 B_0 \sqrt{2 p_0} \|X\|_F`:
 
 .. math:: r_l = 2 (1 - \alpha) B_l s_l (r_{l-1} + D) + \alpha B_l r_0, \qquad \mathcal R \le Q C' r_L
 
