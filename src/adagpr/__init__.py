@@ -12,16 +12,20 @@ if TYPE_CHECKING:
     from adagpr.benchmarking import bench
     from adagpr.data import csbm, from_tables, load
     from adagpr.estimator import AdaGPRClassifier
-    from adagpr.experiments import reproduce
+    from adagpr.experiments.reproduce import reproduce
     from adagpr.exporting import edge_inputs, export, load_exported
     from adagpr.graph import Graph, Split, from_edge_index, from_scipy
-    from adagpr.insight import bounds, compare, explain
+    from adagpr.insight.bounds import bounds
+    from adagpr.insight.compare import compare
+    from adagpr.insight.explain import explain
     from adagpr.interop import from_networkx, from_pyg, splits_from_pyg, to_pyg
     from adagpr.nn import GCNII, MLP, AdaGPR, AdaGPRConv
     from adagpr.ops import Operator, gpr_propagate, operator
     from adagpr.partitioning import partition
     from adagpr.reporting import plot, report
-    from adagpr.training import Predictor, Run, Runs, fit, fit_all, fit_partition, load_run, predict
+    from adagpr.training import Predictor, Run, Runs, fit_all, fit_partition, load_run
+    from adagpr.training.fit import fit
+    from adagpr.training.predict import predict
     from adagpr.tuning import tune
 
 __version__ = "0.1.0"

@@ -3,7 +3,6 @@
 from adagpr.training.config import (
     Setup,
     TrainingConfig,
-    choose_num_threads,
     config_digest,
     describe_data,
     differences,
@@ -12,7 +11,6 @@ from adagpr.training.config import (
 )
 from adagpr.training.fit import (
     CHECKPOINT_SECONDS,
-    Strategy,
     TrainingData,
     TrainingRun,
     evaluate,
@@ -42,12 +40,10 @@ __all__ = [
     "Setup",
     "State",
     "Stopping",
-    "Strategy",
     "TrainingConfig",
     "TrainingData",
     "TrainingRun",
     "begin_child",
-    "choose_num_threads",
     "coefficient_column",
     "config_digest",
     "describe_data",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,6 +16,7 @@ from adagpr.files import digest, none_from_text, read_toml
 from adagpr.graph import Graph, Split
 from adagpr.nn import Model, build, model_options
 from adagpr.ops import Direction
+from adagpr.partitioning import Manifest
 from adagpr.system import num_cores
 
 # With fewer multiplications per product and thread, another thread costs more than it brings.
@@ -71,26 +72,6 @@ class TrainingConfig(BaseModel):
     activations: Literal["float32", "bfloat16"] = "float32"
 
 
-class Sizes(Protocol):
-    """How large a graph is: a `Graph`, or a partition's manifest."""
-
-    @property
-    def num_nodes(self) -> int:
-        """Number of nodes."""
-
-    @property
-    def num_edges(self) -> int:
-        """Number of stored adjacency entries."""
-
-    @property
-    def num_features(self) -> int:
-        """Number of feature columns."""
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes."""
-
-
 @dataclass(frozen=True, eq=False)
 class Setup:
     """Everything that defines a run, resolved once and passed on.
@@ -144,11 +125,11 @@ def resolve(graph: Graph, split: Split, model: str, options: Mapping[str, Any]) 
     return Setup(config, built, {"data": describe_data(graph, split), **plain_options(config, built)}, options)
 
 
-def resolve_options(sizes: Sizes, model: str, options: Mapping[str, Any]) -> tuple[TrainingConfig, Model]:
+def resolve_options(sizes: Graph | Manifest, model: str, options: Mapping[str, Any]) -> tuple[TrainingConfig, Model]:
     """Sorts flat options into training and model, fills in every default, and checks them.
 
     Args:
-        sizes: How large the graph is.
+        sizes: The graph, or the manifest of a partition, which says how large it is.
         model: Name of the model.
         options: Arguments of the model and fields of `TrainingConfig`.
 
@@ -174,7 +155,10 @@ def resolve_options(sizes: Sizes, model: str, options: Mapping[str, Any]) -> tup
         mistakes.append(str(error))
     if mistakes:
         raise InputError(" ".join(mistakes))
-    _check_groups(training, list(built.parameter_groups()))
+    groups = built.parameter_groups()
+    for name in training.weight_decay if isinstance(training.weight_decay, dict) else ():
+        if name not in groups:
+            raise unknown_name("parameter group in weight_decay", name, groups)
     if training.device == "cuda" and not torch.cuda.is_available():
         raise InputError("training: device is 'cuda', but torch sees no such device here.")
     if (training.recompute or training.activations != "float32") and not built.capabilities.fused_stack:
@@ -224,14 +208,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is not a run's configuration. Remove its folder to start this run anew.") from error
 
 
-def _check_groups(training: TrainingConfig, groups: list[str]) -> None:
-    if isinstance(training.weight_decay, dict):
-        for name in training.weight_decay:
-            if name not in groups:
-                raise unknown_name("parameter group in weight_decay", name, groups)
-
-
-def choose_num_threads(sizes: Sizes, width: int) -> int:
+def choose_num_threads(sizes: Graph | Manifest, width: int) -> int:
     """Threads that pay off: one for each 1.5 million multiplications of a product, up to the cores there are."""
     work = (sizes.num_edges + sizes.num_nodes) * width + sizes.num_nodes * width * width
     return max(1, min(num_cores(), work // _WORK_PER_THREAD))

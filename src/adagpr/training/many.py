@@ -19,15 +19,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import torch
 
 from adagpr.arguments import check
-from adagpr.errors import AdaGPRError, DivergedError, InputError
+from adagpr.errors import DivergedError, InputError
 from adagpr.graph import Graph, Split
 from adagpr.nn import BatchedModels, model_options
 from adagpr.system import deferred_signals, num_cores
 from adagpr.training.config import Setup, TrainingConfig, config_digest, resolve
-from adagpr.training.fit import CHECKPOINT_SECONDS, OnEpoch, TrainingRun, open_run
+from adagpr.training.fit import CHECKPOINT_SECONDS, TrainingRun, open_run
 from adagpr.training.folder import load_run
 from adagpr.training.optimizer import step_together
 from adagpr.training.run import Run
+from adagpr.training.state import OnEpoch
 from adagpr.training.workers import spread, uses_processes
 
 if TYPE_CHECKING:
@@ -158,19 +159,12 @@ def fit_all(
     workers = (num_workers or num_cores()) if out is not None and setup.config.num_threads == 1 else 1
     groups = in_groups(own, group_size(graph, setup), workers)
     found = _fit_groups(graph, setup, groups, receive, workers)
-    if len(pairs) > 1:
-        _raise_failures(jobs, found)
-    runs = []
     for job in jobs:
-        outcome = found.get(job.number)
-        if isinstance(outcome, AdaGPRError):
-            raise outcome
-        if outcome is None and job.folder is not None and (job.folder / "record.json").exists():
-            outcome = load_run(job.folder)
-        if outcome is not None:
-            runs.append(outcome)
+        if job.number not in found and job.folder is not None and (job.folder / "record.json").exists():
+            found[job.number] = load_run(job.folder)
+    runs = _complete(jobs, found)
     if not without_graph:
-        return Runs(tuple(runs), out, len(jobs))
+        return Runs(runs, out, len(jobs))
     baseline = fit_all(
         graph,
         splits,
@@ -184,7 +178,7 @@ def fit_all(
         world_size=world_size,
         **baseline_options,
     )
-    return Runs(tuple(runs), out, 2 * len(jobs), baseline.runs)
+    return Runs(runs, out, 2 * len(jobs), baseline.runs)
 
 
 def _run_folders(out: Path | None, splits: Sequence[Split], seeds: Sequence[int]) -> list[Path | None]:
@@ -240,14 +234,18 @@ def _fit_groups(
     return found
 
 
-def _raise_failures(jobs: Sequence[Job], found: dict[int, Run | DivergedError]) -> None:
-    failures = [(job, found[job.number]) for job in jobs if isinstance(found.get(job.number), DivergedError)]
-    if failures:
-        job, error = failures[0]
-        raise DivergedError(
-            f"{len(failures)} of {len(jobs)} runs failed, all others are complete. "
-            f"Split {job.split.name}, seed {job.seed}: {error}"
-        )
+def _complete(jobs: Sequence[Job], found: dict[int, Run | DivergedError]) -> tuple[Run, ...]:
+    """The runs in order, unless one of them diverged."""
+    failures = [(job, error) for job in jobs if isinstance(error := found.get(job.number), DivergedError)]
+    if not failures:
+        return tuple(run for job in jobs if isinstance(run := found.get(job.number), Run))
+    job, error = failures[0]
+    if len(jobs) == 1:
+        raise error
+    raise DivergedError(
+        f"{len(failures)} of {len(jobs)} runs failed, all others are complete. "
+        f"Split {job.split.name}, seed {job.seed}: {error}"
+    )
 
 
 def in_groups(jobs: Sequence[Job], most: int, num_workers: int = 1) -> list[Sequence[Job]]:
