@@ -223,7 +223,7 @@ BAD_TABLES: dict[str, tuple[dict[str, bytes], str]] = {
     ),
     "ids that stand twice": (
         {"nodes.csv": text_of(NODES, id=["n01", *NODES["id"][1:]])},
-        "nodes.csv, column 'id': 1 id stands in more than one row: 'n01' (rows 1 and 2).",
+        "nodes.csv, column 'id': 1 id is in more than one row: 'n01' (rows 1 and 2).",
     ),
     "no column of labels": (
         {"nodes.csv": text_of(NODES, topic=None, topics=NODES["topic"])},
@@ -302,7 +302,7 @@ BAD_WORDS: list[tuple[list[str], str]] = [
     ([*TRAIN[1:5]], "Tables need --nodes, --edges and --label; --label is missing."),
     (["cora", *TRAIN[1:]], "Give a data set or tables, not both: 'cora' and --nodes."),
     ([*TRAIN[1:], "--id", "idd"], "nodes.csv: Unknown column 'idd'. Did you mean 'id'?"),
-    ([*TRAIN[1:], "--id", "city"], "nodes.csv, column 'city': 3 ids stand in more than one row"),
+    ([*TRAIN[1:], "--id", "city"], "nodes.csv, column 'city': 3 ids are in more than one row"),
     ([*TRAIN[1:], "--id", "topic"], "nodes.csv, column 'topic': the ids cannot be the labels or the split too."),
     ([*TRAIN[1:], "--source", "from"], "edges.csv: Unknown column 'from'."),
     ([*TRAIN[1:], "--weight", "heavy"], "edges.csv: Unknown column 'heavy'."),

@@ -123,10 +123,7 @@ def test_what_was_found_in_tables_is_said(folder: Path, ended: Callable[..., End
         (["digits", "--method", "kmetis"], "Unknown method 'kmetis'. Did you mean 'metis'?"),
         (["digits", "--memory", "much"], "--memory takes a size such as 4GB or 500MB, got 'much'."),
         (["coar"], "Did you mean 'cora'?"),
-        (
-            [*TABLES[1:], "--split", "stratified/3", "--method", "greedy"],
-            "Split 'stratified/3': tables that are not read",
-        ),
+        ([*TABLES[1:], "--split", "public", "--method", "greedy"], "Unknown split 'public'. Known: given, stratified."),
         ([*TABLES[1:], "--id", "nde_id", "--method", "greedy"], "Unknown column 'nde_id'. Did you mean 'node_id'?"),
         ([*TABLES[1:], "--method", "greedy", "--memory", "1MB"], "needs 0.017 GB of memory, but 0.001 GB are allowed."),
     ],

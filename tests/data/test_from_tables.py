@@ -12,8 +12,8 @@ import scipy.sparse as sp
 import torch
 
 from adagpr.data import load
+from adagpr.data.tables.nodes import stratified_split
 from adagpr.data.tables.read import Tables, from_tables, read_tables
-from adagpr.data.tables.targets import stratified_split
 from adagpr.errors import InputError
 from adagpr.graph import Graph
 
@@ -187,7 +187,7 @@ def test_a_column_of_parts_is_the_split_and_no_feature() -> None:
     named = read_tables(many(fold=parts, y=[None] + [i % 3 for i in range(1, 60)]), many_edges(), split_column="fold")
     assert named.split is not None
     assert named.split.train.tolist() == list(range(4, 60, 4))
-    assert "Left out of train for want of a label: 1 node." in named.messages
+    assert "Left out of train because it has no label: 1 node." in named.messages
 
 
 def test_classes_of_one_or_two_nodes_are_for_training() -> None:
@@ -236,7 +236,7 @@ def test_tables_to_predict_are_read_with_the_recipe_and_classes_of_training() ->
             {"id": ["a", "b", "c", "c"]},
             {},
             {},
-            r"nodes, column 'id': 1 id stands in more than one row: 'c' \(rows 3 and 4",
+            r"nodes, column 'id': 1 id is in more than one row: 'c' \(rows 3 and 4",
         ),
         ({"id": ["a", None, "c", "d"]}, {}, {}, "nodes, column 'id', row 2: the id is missing"),
         ({"id": [[1], [2], [3], [4]]}, {}, {}, "nodes, column 'id': values of the type list.* cannot be ids"),

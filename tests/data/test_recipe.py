@@ -13,13 +13,13 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from adagpr.data.tables.features import Features, fit_recipe
 from adagpr.data.tables.recipe import CategoryColumn, NumberColumn, Recipe, TextColumn
-from adagpr.data.tables.sheet import read_sheet
+from adagpr.data.tables.table import read_table
 from adagpr.data.tables.words import tokenise
 from adagpr.errors import InputError
 
 
 def fit(table: Any, **options: Any) -> Features:
-    sheet = read_sheet(table, "nodes")
+    sheet = read_table(table, "nodes")
     return fit_recipe(sheet, [column for column in sheet.names if column != "id"], **options)
 
 
@@ -152,7 +152,7 @@ def test_columns_that_say_nothing_are_left_out() -> None:
     assert features.recipe.feature_names == ["n"]
     assert "Column 'one' is left out: it is the same on every row." in features.messages
     assert "Column 'key' is left out: every value differs." in features.messages
-    assert "Column 'note' is left out: it is a text in which no word stands in two rows." in features.messages
+    assert "Column 'note' is left out: it is a text in which no word is in two rows." in features.messages
 
 
 @pytest.mark.parametrize(

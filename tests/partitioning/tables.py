@@ -12,11 +12,9 @@ import pyarrow.csv as arrow_csv
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 
-from adagpr.partitioning.stream import Columns
-
 NUM_NODES = 600
 MEMORY = 40e6
-COLUMNS = Columns("topic", split="split")
+OPTIONS: dict[str, Any] = {"label": "topic", "as_is": True}
 
 
 def node_table(kind: str = "plain", seed: int = 0) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import signal
 import subprocess
 import sys
@@ -16,9 +17,9 @@ import pytest
 
 from adagpr.data import load
 from adagpr.errors import InputError
-from adagpr.partitioning import Part, Parts, partition_graph
-from adagpr.partitioning.stream import Columns, partition_tables
-from tests.partitioning.tables import COLUMNS, MEMORY, NUM_NODES, edge_table, node_table, saved
+from adagpr.partitioning import Part, Parts, partition, partition_graph
+from adagpr.partitioning.out_of_core import partition_tables
+from tests.partitioning.tables import MEMORY, NUM_NODES, OPTIONS, edge_table, node_table, saved
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -64,12 +65,9 @@ def test_the_parts_are_those_of_the_tables_read_whole(
     nodes = node_table(kind)
     files = saved(tmp_path, ending, nodes, edge_table(nodes, weighted))
     graph, (split,) = load("tables", nodes=files[0], edges=files[1], label="topic", as_is=True, directed=directed)
-    columns = Columns("topic", weight="weight" if weighted else None, split="split")
-    streamed = partition_tables(*files, columns, 4, tmp_path / "streamed", MEMORY, directed=directed)
+    streamed = partition_tables(*files, 4, tmp_path / "streamed", MEMORY, directed=directed, **OPTIONS)
     assert_equal_parts(streamed, partition_graph(graph, split, 4, tmp_path / "whole", "greedy"))
-    assert [note for note in streamed.manifest.notes if "as they are" not in note] == [
-        note for note in graph.notes if "as they are" not in note
-    ]
+    assert streamed.manifest.notes == graph.notes
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
@@ -80,20 +78,20 @@ def test_classes_are_named_and_ordered_as_in_tables_read_whole(tmp_path: Path, e
     nodes = node_table()
     files = saved(tmp_path, ending, {**nodes, "topic": pa.array(labels * 200)}, edge_table(nodes))
     graph = load("tables", nodes=files[0], edges=files[1], label="topic", as_is=True)[0]
-    manifest = partition_tables(*files, COLUMNS, 2, tmp_path / "parts", MEMORY).manifest
+    manifest = partition_tables(*files, 2, tmp_path / "parts", MEMORY, **OPTIONS).manifest
     assert (manifest.class_names, manifest.graph_sha256) == (graph.class_names, graph.fingerprint)
 
 
 def test_ids_may_be_written_as_numbers_with_a_point(tmp_path: Path) -> None:
     nodes = node_table()
     plain = saved(tmp_path, "csv", nodes, edge_table(nodes))
-    one = partition_tables(*plain, COLUMNS, 3, tmp_path / "plain", MEMORY)
+    one = partition_tables(*plain, 3, tmp_path / "plain", MEMORY, **OPTIONS)
     (tmp_path / "pointed").mkdir()
     edges = {
         name: pa.array([f"{number}.0" for number in values.to_pylist()]) for name, values in edge_table(nodes).items()
     }
     pointed = saved(tmp_path / "pointed", "csv", nodes, edges)
-    assert_equal_parts(one, partition_tables(*pointed, COLUMNS, 3, tmp_path / "pointed" / "parts", MEMORY))
+    assert_equal_parts(one, partition_tables(*pointed, 3, tmp_path / "pointed" / "parts", MEMORY, **OPTIONS))
 
 
 def test_the_order_of_the_rows_does_not_matter(tmp_path: Path) -> None:
@@ -104,22 +102,23 @@ def test_the_order_of_the_rows_does_not_matter(tmp_path: Path) -> None:
         {name: pa.array(values).take(pa.array(order)) for name, values in table.items()}
         for table, order in zip((nodes, edges), orders, strict=True)
     ]
-    columns, made = Columns("topic", weight="weight", split="split"), []
+    made = []
     for name, tables in (("first", (nodes, edges)), ("second", shuffled)):
         (tmp_path / name).mkdir()
         files = saved(tmp_path / name, "feather", *tables)
-        made.append(partition_tables(*files, columns, 5, tmp_path / name / "parts", MEMORY))
+        made.append(partition_tables(*files, 5, tmp_path / name / "parts", MEMORY, **OPTIONS))
     assert_equal_parts(made[0], made[1])
 
 
 def test_the_bytes_do_not_depend_on_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = node_table("text")
     files = saved(tmp_path, "parquet", nodes, edge_table(nodes, weighted=True))
-    columns = Columns("topic", weight="weight", split="split")
-    partition_tables(*files, columns, 4, tmp_path / "much", 1e9)
-    for name, size in (("MIN_SLICE", 20_000), ("MAX_ROWS", 100), ("NUM_BUCKETS", 7), ("NUM_UNITS", 50)):
-        monkeypatch.setattr(f"adagpr.partitioning.stream.sizes.{name}", size)
-    partition_tables(*files, columns, 4, tmp_path / "little", 400_000)
+    partition_tables(*files, 4, tmp_path / "much", 1e9, **OPTIONS)
+    for name, size in (("MIN_SLICE", 20_000), ("MAX_ROWS", 100)):
+        monkeypatch.setattr(f"adagpr.partitioning.out_of_core.{name}", size)
+    for name, size in (("NUM_BUCKETS", 7), ("NUM_UNITS", 50)):
+        monkeypatch.setattr(f"adagpr.partitioning.disk_rows.{name}", size)
+    partition_tables(*files, 4, tmp_path / "little", 400_000, **OPTIONS)
     assert files_of(tmp_path / "much") == files_of(tmp_path / "little")
 
 
@@ -128,44 +127,84 @@ def test_lists_of_numbers_are_features(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(NUM_NODES, 5)).astype(np.float32)
     vectors = pa.FixedSizeListArray.from_arrays(x.ravel(), 5)
     files = saved(tmp_path, "feather", {**nodes, "vector": vectors}, edge_table(nodes))
-    parts = partition_tables(*files, Columns("topic", features=("vector",)), 3, tmp_path / "parts", MEMORY)
+    parts = partition_tables(*files, 3, tmp_path / "parts", MEMORY, features=["vector"], **OPTIONS)
     blocks = [part.rows() for part in each(parts)]
     assert all(np.array_equal(block.x.numpy(), x[block.position]) for block in blocks)
-    assert (parts.manifest.num_features, parts.manifest.recipe) == (5, None)
+    graph = load("tables", nodes=files[0], edges=files[1], features=["vector"], **OPTIONS)[0]
+    assert (parts.manifest.graph_sha256, parts.manifest.recipe) == (graph.fingerprint, graph.recipe)
 
 
-def test_a_drawn_split_follows_the_seed_and_the_shares(tmp_path: Path) -> None:
+def test_a_drawn_split_is_that_of_the_tables_read_whole(tmp_path: Path) -> None:
+    nodes = {name: values for name, values in node_table().items() if name != "split"}
+    files = saved(tmp_path, "feather", nodes, edge_table(nodes))
+    one, two, three = (
+        partition_tables(*files, 3, tmp_path / name, MEMORY, seed=seed, split=split, **OPTIONS).manifest
+        for name, seed, split in (("one", 0, None), ("two", 1, None), ("three", 0, "stratified/1"))
+    )
+    for manifest, seed in ((one, 0), (two, 1)):
+        whole = load("tables", nodes=files[0], edges=files[1], seed=seed, **OPTIONS)[1][0]
+        assert (manifest.split, manifest.split_sha256) == (whole.name, whole.fingerprint)
+    assert (two.split, two.key) == (three.split, three.key)
+    assert one.split_sha256 != two.split_sha256
+
+
+def test_without_as_is_a_note_says_what_features_are(tmp_path: Path) -> None:
     nodes = node_table()
     files = saved(tmp_path, "feather", nodes, edge_table(nodes))
-    columns = Columns("topic", features=("size",))
-    one, two = (
-        partition_tables(*files, columns, 3, tmp_path / str(seed), MEMORY, seed=seed).manifest for seed in (0, 1)
-    )
-    labelled = one.num_train + one.num_val + one.num_test
-    assert labelled == NUM_NODES - pa.array(nodes["topic"]).null_count
-    assert np.allclose(np.array([one.num_train, one.num_val, one.num_test]) / labelled, [0.6, 0.2, 0.2], atol=0.05)
-    assert (one.split, two.split) == ("hashed/0", "hashed/1")
-    assert one.split_sha256 != two.split_sha256
-    assert one.graph_sha256 == two.graph_sha256
+    notes = partition_tables(*files, 3, tmp_path / "parts", MEMORY, label="topic").manifest.notes
+    assert notes[0].startswith("The tables were not read whole: numbers are features as they are, not scaled")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_columns_are_found_from_all_rows(tmp_path: Path, ending: str) -> None:
+    """Rows behind the first thousand decide: on the column of the ids, on what is a number, and on the split."""
+    nodes, size = {}, 3000
+    nodes["code"] = pa.array([*range(1500), 5, *range(1501, size)])
+    nodes["name"] = pa.array([f"n{number}" for number in range(size)])
+    nodes["topic"] = pa.array([number % 3 for number in range(size)])
+    nodes["size"] = pa.array([str(number) if ending == "csv" else "0" for number in range(1500)] + ["x"] * 1500)
+    nodes["split"] = pa.array(["train", "val", "test"] * 900 + ["later"] * 300)
+    nodes["age"] = pa.array([float(number) for number in range(size)])
+    edges = {"source": pa.array([f"n{number}" for number in range(size)]), "target": pa.array(["n0"] * size)}
+    files = saved(tmp_path, ending, nodes, edges)
+    graph, (split,) = load("tables", nodes=files[0], edges=files[1], **OPTIONS)
+    manifest = partition_tables(*files, 3, tmp_path / "parts", MEMORY, **OPTIONS).manifest
+    assert (manifest.graph_sha256, manifest.split_sha256) == (graph.fingerprint, split.fingerprint)
+    assert (manifest.notes, manifest.split) == (graph.notes, "stratified/0")
+    assert "ids from column 'name'" in manifest.notes[0]
+
+
+@pytest.mark.parametrize("memory", [1e10, MEMORY])
+def test_a_compressed_parquet_file_is_partitioned_too(tmp_path: Path, memory: float) -> None:
+    nodes = node_table()
+    plain = saved(tmp_path, "parquet", nodes, edge_table(nodes))
+    packed = [path.with_name(f"{path.name}.gz") for path in plain]
+    for path, other in zip(plain, packed, strict=True):
+        other.write_bytes(gzip.compress(path.read_bytes()))
+    graph = load("tables", nodes=packed[0], edges=packed[1], **OPTIONS)[0]
+    tables = {"nodes": packed[0], "edges": packed[1], **OPTIONS}
+    manifest = partition(parts=3, out=tmp_path / "parts", memory=memory, **tables).manifest
+    assert (manifest.graph_sha256, manifest.method) == (graph.fingerprint, "metis" if memory == 1e10 else "greedy")
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in (*plain, *packed)} | {"parts"}
 
 
 CHILD = """
 import os, signal, sys
-from adagpr.partitioning.stream import Columns, partition_tables
+from adagpr.partitioning.out_of_core import partition_tables
 nodes, edges, out, stage, count = sys.argv[1:]
 
 def stop(name, done, total):
     if name.startswith(stage) and done >= int(count):
         os.kill(os.getpid(), signal.SIGKILL)
 
-partition_tables(nodes, edges, Columns("topic", split="split"), 4, out, 40e6, on_progress=stop)
+partition_tables(nodes, edges, 4, out, 40e6, label="topic", as_is=True, on_progress=stop)
 """
 
 
 def test_after_kill_9_the_same_call_ends_with_the_same_bytes(tmp_path: Path) -> None:
     nodes = node_table("whole")
     files = saved(tmp_path, "feather", nodes, edge_table(nodes))
-    partition_tables(*files, COLUMNS, 4, tmp_path / "whole", MEMORY)
+    partition_tables(*files, 4, tmp_path / "whole", MEMORY, **OPTIONS)
     killed = tmp_path / "killed"
     for stage, count in (("sorting the features", 1), ("writing", 2)):
         words = [*(str(path) for path in (*files, killed)), stage, str(count)]
@@ -173,8 +212,8 @@ def test_after_kill_9_the_same_call_ends_with_the_same_bytes(tmp_path: Path) -> 
         assert done.returncode == -signal.SIGKILL
         assert not (killed / "manifest.json").exists()
     with pytest.raises(InputError, match="a partition under way of other data or arguments"):
-        partition_tables(*files, COLUMNS, 5, killed, MEMORY)
-    partition_tables(*files, COLUMNS, 4, killed, MEMORY)
+        partition_tables(*files, 5, killed, MEMORY, **OPTIONS)
+    partition_tables(*files, 4, killed, MEMORY, **OPTIONS)
     assert files_of(killed) == files_of(tmp_path / "whole")
 
 
@@ -183,20 +222,20 @@ def test_a_mistake_leaves_the_folder_free_for_a_corrected_call(tmp_path: Path) -
     files = saved(tmp_path, "csv", nodes, edge_table(nodes))
     with files[1].open("a") as file:
         file.write("1,9999\n")
-    with pytest.raises(InputError, match="the id '9999'"):
-        partition_tables(*files, COLUMNS, 3, tmp_path / "parts", MEMORY)
+    with pytest.raises(InputError, match=r"'9999' \(column 'target', row 4501\)"):
+        partition_tables(*files, 3, tmp_path / "parts", MEMORY, **OPTIONS)
     saved(tmp_path, "csv", nodes, edge_table(nodes))
-    assert len(partition_tables(*files, COLUMNS, 4, tmp_path / "parts", MEMORY)) == 4
+    assert len(partition_tables(*files, 4, tmp_path / "parts", MEMORY, **OPTIONS)) == 4
 
 
 def test_files_that_changed_are_not_mixed_with_what_is_there(tmp_path: Path) -> None:
     nodes = node_table()
     files = saved(tmp_path, "csv", nodes, edge_table(nodes))
-    partition_tables(*files, COLUMNS, 3, tmp_path / "parts", MEMORY)
+    partition_tables(*files, 3, tmp_path / "parts", MEMORY, **OPTIONS)
     with files[1].open("a") as file:
         file.write("1,2\n")
     with pytest.raises(InputError, match="holds a partition of other data or arguments"):
-        partition_tables(*files, COLUMNS, 3, tmp_path / "parts", MEMORY)
+        partition_tables(*files, 3, tmp_path / "parts", MEMORY, **OPTIONS)
 
 
 def test_memory_stays_below_the_bound_and_the_size_of_the_tables(tmp_path: Path) -> None:
@@ -208,7 +247,7 @@ def test_memory_stays_below_the_bound_and_the_size_of_the_tables(tmp_path: Path)
     for path, table in zip(files, (nodes, edges), strict=True):
         feather.write_feather(table, path, compression="uncompressed", chunksize=1000)
     tracemalloc.start()
-    partition_tables(*files, Columns("topic"), 8, tmp_path / "parts", 25e6)
+    partition_tables(*files, 8, tmp_path / "parts", 25e6, label="topic")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 25e6 < 40e6 < sum(path.stat().st_size for path in files)

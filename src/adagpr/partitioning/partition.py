@@ -9,12 +9,11 @@ from typing import Any
 from adagpr.data import load
 from adagpr.errors import InputError, unknown_name
 from adagpr.partitioning.cut import OnProgress, method_of, metis_memory, partition_graph
+from adagpr.partitioning.out_of_core import partition_tables, tables_memory
 from adagpr.partitioning.parts import Method, Parts
 from adagpr.system import available_memory
 
 METHODS = ("auto", "metis", "greedy")
-# Rows of a table that are looked at to find its columns.
-HEAD = 1000
 
 
 def partition(
@@ -60,8 +59,13 @@ def partition(
         raise InputError("Name a data set, or give tables: nodes, edges and the column of the label.")
     folder = Path(out)
     budget = available_memory() / 2 if memory is None else memory
-    if tables and _method(method, folder, lambda: _tables_memory(tables), budget) == "greedy":
-        return _stream(tables, split, parts, folder, budget, seed, on_progress)
+    for name in ("nodes", "edges", "label") if tables else ():
+        if name not in tables:
+            raise InputError(f"partition: tables need {name}.")
+    if tables and _method(method, folder, lambda: tables_memory(tables["nodes"], tables["edges"]), budget) == "greedy":
+        return partition_tables(
+            num_parts=parts, out=folder, memory=budget, split=split, seed=seed, on_progress=on_progress, **tables
+        )
     graph, splits = load(dataset or "tables", split, seed=seed, data_root=data_root, **tables)
     if len(splits) > 1:
         raise InputError(f"'{dataset}' has {len(splits)} such splits: name one, for example {splits[0].name}.")
@@ -74,54 +78,3 @@ def _method(asked: str, out: Path, needed: Callable[[], float], budget: float) -
     if asked != "auto":
         return "metis" if asked == "metis" else "greedy"
     return method_of(out) or ("metis" if needed() <= budget else "greedy")
-
-
-def _tables_memory(tables: dict[str, Any]) -> float:
-    """What METIS takes on two tables, which are read whole for it."""
-    from adagpr.partitioning.stream import Table
-
-    nodes, edges = Table(Path(tables["nodes"])), Table(Path(tables["edges"]))
-    return metis_memory(2 * edges.most_rows(), nodes.most_bytes())
-
-
-def _stream(
-    tables: dict[str, Any],
-    split: str | None,
-    num_parts: int,
-    out: Path,
-    budget: float,
-    seed: int,
-    on_progress: OnProgress | None,
-) -> Parts:
-    """Partitions tables batch by batch, with columns found as when they are read whole."""
-    from adagpr.data.tables.edges import edge_columns, id_column
-    from adagpr.data.tables.sheet import read_sheet
-    from adagpr.data.tables.targets import split_column_of
-    from adagpr.partitioning.stream import Columns, Table, partition_tables
-
-    given = {key: tables.get(key) for key in ("id", "source", "target", "weight", "split_column")}
-    nodes, edges = (read_sheet(Table(Path(tables[key])).head(HEAD), tables[key]) for key in ("nodes", "edges"))
-    nodes.require(tables["label"])
-    ends = edge_columns(edges, given["source"], given["target"], given["weight"])
-    part = split_column_of(nodes, given["split_column"])
-    taken = [column for column in (tables["label"], part) if column is not None]
-    key = id_column(nodes, edges, ends, given["id"], taken)
-    features = tables.get("features")
-    if split not in (None, "given") or (split == "given" and part is None):
-        raise InputError(
-            f"Split '{split}': tables that are not read whole have the split of a column, else one drawn with --seed."
-        )
-    columns = Columns(
-        tables["label"], key, ends.source, ends.target, ends.weight, part, tuple(features) if features else None
-    )
-    return partition_tables(
-        tables["nodes"],
-        tables["edges"],
-        columns,
-        num_parts,
-        out,
-        budget,
-        directed=bool(tables.get("directed")),
-        seed=seed,
-        on_progress=on_progress,
-    )

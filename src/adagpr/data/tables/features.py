@@ -15,13 +15,22 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 from torch import Tensor
 
-from adagpr.data.tables.recipe import CategoryColumn, NumberColumn, Recipe, TextColumn, join_blocks, numbers_of
-from adagpr.data.tables.sheet import TableData
-from adagpr.data.tables.values import counted, is_number_text, quoted
+from adagpr.data.tables.file import TableFile
+from adagpr.data.tables.recipe import (
+    CategoryColumn,
+    Column,
+    NumberColumn,
+    Recipe,
+    TextColumn,
+    VectorColumn,
+    join_blocks,
+    numbers_of,
+    vector_size,
+)
+from adagpr.data.tables.table import TableData
+from adagpr.data.tables.values import Kind, counted, quoted
 from adagpr.data.tables.words import choose_words, tokenise
 from adagpr.errors import InputError
-
-__all__ = ["Features", "fit_recipe"]
 
 # A column of texts with more different values is a text, unless the table itself calls it categories.
 MAX_CATEGORIES = 64
@@ -43,7 +52,7 @@ class Features:
 
     Attributes:
         recipe: How to make it again.
-        x: The features, one row a node.
+        x: The features, one row per node.
         messages: What a person should know, one sentence each.
     """
 
@@ -56,8 +65,8 @@ class Features:
 class _Fit:
     """Columns, blocks and sentences as they come."""
 
-    sheet: TableData
-    columns: list[NumberColumn | CategoryColumn | TextColumn] = field(default_factory=list)
+    table: TableData
+    columns: list[Column] = field(default_factory=list)
     blocks: list[np.ndarray | sp.csr_array] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     max_words: int = MAX_WORDS
@@ -67,31 +76,35 @@ class _Fit:
         self.messages.append(f"Column '{column}' is left out: {reason}.")
 
 
-def fit_recipe(sheet: TableData, columns: Sequence[str], *, as_is: bool = False, asked: bool = False) -> Features:
+def fit_recipe(table: TableData, columns: Sequence[str], *, as_is: bool = False, asked: bool = False) -> Features:
     """Makes features of columns and keeps how it was done.
 
     Args:
-        sheet: The table, in the order of the node ids.
+        table: The table, in the order of the node ids.
         columns: The columns to use.
-        as_is: Whether numbers are taken as they stand and all else is left out.
+        as_is: Whether numbers are taken as they are and all else is left out.
         asked: Whether the caller named the columns, so that one that cannot be used is an error.
 
     Raises:
         InputError: A column is all missing, mixes numbers and words, holds infinity, or no column is left.
 
     Example:
-        >>> from adagpr.data.tables.sheet import read_sheet
-        >>> sheet = read_sheet({"age": [20, 40], "city": ["Lima", "Oslo"]}, "nodes")
-        >>> fit_recipe(sheet, ["age", "city"]).recipe.feature_names
+        >>> from adagpr.data.tables.table import read_table
+        >>> table = read_table({"age": [20, 40], "city": ["Lima", "Oslo"]}, "nodes")
+        >>> fit_recipe(table, ["age", "city"]).recipe.feature_names
         ['age']
     """
-    fit = _Fit(sheet)
-    kinds = {column: _checked_kind(sheet, column, as_is, asked) for column in columns}
+    if as_is:
+        entries, messages = as_is_columns(table, columns, asked)
+        blocks = [entry.block(table) for entry in entries]
+        return Features(Recipe(columns=tuple(entries)), join_blocks(blocks), tuple(messages))
+    fit = _Fit(table)
+    kinds = {column: _checked_kind(table, column, asked) for column in columns}
     num_texts = sum(kind == "text" for kind in kinds.values())
     fit.max_words = min(MAX_WORDS, max(MIN_WORDS, MAX_WORDS_IN_ALL // max(num_texts, 1)))
     for column, kind in kinds.items():
         if kind is None:
-            fit.leave_out(column, "it holds no numbers" if as_is else f"nothing is made of {_type(sheet, column)}")
+            fit.leave_out(column, f"nothing is made of {_type(table, column)}")
         elif kind == "category":
             _category(fit, column)
         elif kind == "text":
@@ -99,62 +112,93 @@ def fit_recipe(sheet: TableData, columns: Sequence[str], *, as_is: bool = False,
         else:
             _number(fit, column, kind)
     if not fit.columns:
-        raise InputError(
-            f"{sheet.name}: no column is left to make features of. "
-            + (" ".join(fit.messages) or "There are none beside ids and labels.")
-        )
+        raise _nothing_left(table, fit.messages)
     recipe = Recipe(columns=tuple(fit.columns))
     return Features(recipe, join_blocks(fit.blocks), (_summary(fit.columns), *fit.messages))
 
 
-_Kind = Literal["number", "date", "boolean", "as is", "category", "text"]
+def as_is_columns(
+    table: TableData | TableFile, columns: Sequence[str], asked: bool
+) -> tuple[list[NumberColumn | VectorColumn], list[str]]:
+    """What is made of columns whose numbers are taken as they are, and sentences on it, the first one in short.
+
+    Args:
+        table: The table.
+        columns: The columns to use.
+        asked: Whether the caller named them, so that one without numbers is an error.
+    """
+    entries: list[NumberColumn | VectorColumn] = []
+    messages = []
+    for column in columns:
+        kind = _known_kind(table, column)
+        size = vector_size(table.type_of(column))
+        if kind in ("whole", "real", "boolean"):
+            entries.append(NumberColumn(name=column, kind="as is", shift=0.0, scale=1.0, fill=None, has_missing=False))
+        elif size:
+            entries.append(VectorColumn(name=column, size=size))
+        elif asked:
+            raise _nothing_made(table, column)
+        else:
+            messages.append(f"Column '{column}' is left out: it holds no numbers.")
+    if not entries:
+        raise _nothing_left(table, messages)
+    return entries, [_summary(entries), *messages]
 
 
-def _checked_kind(sheet: TableData, column: str, as_is: bool, asked: bool) -> _Kind | None:
-    """What to make of a column; none if nothing."""
-    kind = sheet.kind(column)
+_Kind = Literal["number", "date", "boolean", "category", "text"]
+
+
+def _known_kind(table: TableData | TableFile, column: str) -> Kind:
+    """What a column holds; one that holds nothing, or mixes numbers and words, is an error."""
+    kind = table.kind(column)
     if kind == "missing":
         raise InputError(
-            f"{sheet.where(column)}: every value is missing; remove the column, or name those to use as features."
+            f"{table.where(column)}: every value is missing; remove the column, or name those to use as features."
         )
-    if kind == "text" and sheet.is_text:
-        _check_words_among_numbers(sheet, column)
-    if as_is and kind in ("whole", "real", "boolean"):
-        return "as is"
-    if (kind == "other" or as_is) and asked:
-        raise InputError(f"{sheet.where(column)}: no feature can be made of {_type(sheet, column)}.")
-    if kind == "other" or as_is:
+    if kind == "text" and table.is_text:
+        count = table.number_count(column)
+        if count.word is not None and _MEANT_NUMBERS * count.num_known < count.num_numbers < count.num_known:
+            raise InputError(
+                f"{table.where(column)}, row {count.word[0]}: {quoted(count.word[1])} is not a number, but "
+                f"{count.num_numbers} of the column's {count.num_known} values are."
+            )
+    return kind
+
+
+def _checked_kind(table: TableData, column: str, asked: bool) -> _Kind | None:
+    """What to make of a column; none if nothing."""
+    kind = _known_kind(table, column)
+    if kind == "other" and asked:
+        raise _nothing_made(table, column)
+    if kind == "other":
         return None
-    if column in sheet.categorical and kind in ("whole", "real", "text"):
-        return _text_or_category(sheet, column)
+    if column in table.categorical and kind in ("whole", "real", "text"):
+        return _text_or_category(table, column)
     if kind == "boolean" or kind == "date":
         return kind
-    return "number" if kind in ("whole", "real") else _text_or_category(sheet, column)
+    return "number" if kind in ("whole", "real") else _text_or_category(table, column)
 
 
-def _type(sheet: TableData, column: str) -> str:
-    return "texts" if sheet.kind(column) == "text" else f"values of the type {sheet.values(column).type}"
+def _nothing_made(table: TableData | TableFile, column: str) -> InputError:
+    return InputError(f"{table.where(column)}: no feature can be made of {_type(table, column)}.")
 
 
-def _check_words_among_numbers(sheet: TableData, column: str) -> None:
-    values = sheet.values(column)
-    is_number = is_number_text(values)
-    num_known, num_numbers = len(values) - values.null_count, int(is_number.sum())
-    if _MEANT_NUMBERS * num_known < num_numbers < num_known:
-        position = sheet.first(~is_number & ~sheet.missing(column))
-        raise InputError(
-            f"{sheet.where(column, position)}: {quoted(values[position])} is not a number, but {num_numbers} of "
-            f"the column's {num_known} values are."
-        )
+def _nothing_left(table: TableData | TableFile, messages: Sequence[str]) -> InputError:
+    reasons = " ".join(messages) or "There are none beside ids and labels."
+    return InputError(f"{table.name}: no column is left to make features of. {reasons}")
 
 
-def _text_or_category(sheet: TableData, column: str) -> Literal["category", "text"]:
+def _type(table: TableData | TableFile, column: str) -> str:
+    return "texts" if table.kind(column) == "text" else f"values of the type {table.type_of(column)}"
+
+
+def _text_or_category(table: TableData, column: str) -> Literal["category", "text"]:
     """Few values that return are categories, all else is text."""
-    values = sheet.values(column)
+    values = table.values(column)
     num_known, num_values = len(values) - values.null_count, pc.count_distinct(values).as_py()
-    if column in sheet.categorical and num_values <= MAX_DECLARED_CATEGORIES:
+    if column in table.categorical and num_values <= MAX_DECLARED_CATEGORIES:
         return "category"
-    values = sheet.texts(column)
+    values = table.texts(column)
     if num_values > MAX_CATEGORIES:
         return "text"
     if 2 * num_values <= num_known:
@@ -162,31 +206,28 @@ def _text_or_category(sheet: TableData, column: str) -> Literal["category", "tex
     return "text" if pc.mean(pc.count_substring(values, " ")).as_py() >= 1 else "category"
 
 
-def _number(fit: _Fit, column: str, kind: Literal["number", "date", "boolean", "as is"]) -> None:
-    sheet = fit.sheet
-    if kind == "as is":
-        entry = NumberColumn(name=column, kind=kind, shift=0.0, scale=1.0, fill=None, has_missing=False)
-    else:
-        numbers = numbers_of(sheet, column)
-        known = numbers[~np.isnan(numbers)]
-        num_missing = len(numbers) - len(known)
-        has_missing = num_missing > _MANY_MISSING * len(numbers)
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean, deviation = float(known.mean()), float(known.std())
-        if not (np.isfinite(mean) and np.isfinite(deviation)):
-            position = sheet.first(np.abs(numbers) == np.abs(known).max())
-            raise InputError(f"{sheet.where(column, position)}: the number is too large to be scaled.")
-        if num_missing:
-            fit.messages.append(_missing(column, num_missing, has_missing))
-        if known.min() == known.max() or deviation == 0:
-            if not has_missing:
-                fit.leave_out(column, "it is the same on every row")
-                return
-            deviation = 1.0
-        shift, scale = (0.0, 1.0) if kind == "boolean" else (mean, deviation)
-        entry = NumberColumn(name=column, kind=kind, shift=shift, scale=scale, fill=mean, has_missing=has_missing)
+def _number(fit: _Fit, column: str, kind: Literal["number", "date", "boolean"]) -> None:
+    table = fit.table
+    numbers = numbers_of(table, column)
+    known = numbers[~np.isnan(numbers)]
+    num_missing = len(numbers) - len(known)
+    has_missing = num_missing > _MANY_MISSING * len(numbers)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, deviation = float(known.mean()), float(known.std())
+    if not (np.isfinite(mean) and np.isfinite(deviation)):
+        position = table.first(np.abs(numbers) == np.abs(known).max())
+        raise InputError(f"{table.where(column, position)}: the number is too large to be scaled.")
+    if num_missing:
+        fit.messages.append(_missing(column, num_missing, has_missing))
+    if known.min() == known.max() or deviation == 0:
+        if not has_missing:
+            fit.leave_out(column, "it is the same on every row")
+            return
+        deviation = 1.0
+    shift, scale = (0.0, 1.0) if kind == "boolean" else (mean, deviation)
+    entry = NumberColumn(name=column, kind=kind, shift=shift, scale=scale, fill=mean, has_missing=has_missing)
     fit.columns.append(entry)
-    fit.blocks.append(entry.block(sheet))
+    fit.blocks.append(entry.block(table))
 
 
 def _missing(column: str, count: int, has_missing: bool) -> str:
@@ -195,7 +236,7 @@ def _missing(column: str, count: int, has_missing: bool) -> str:
 
 
 def _category(fit: _Fit, column: str) -> None:
-    values = fit.sheet.texts(column)
+    values = fit.table.texts(column)
     found = pc.value_counts(values.drop_null()).to_pylist()
     categories = sorted(item["values"] for item in found if item["counts"] > 1)
     rare = sorted(item["values"] for item in found if item["counts"] == 1)
@@ -211,15 +252,15 @@ def _category(fit: _Fit, column: str) -> None:
             f"Column '{column}' has {counted(len(rare), 'value')} of one row only, counted as one category."
         )
     fit.columns.append(entry)
-    fit.blocks.append(entry.block(fit.sheet)[0])
+    fit.blocks.append(entry.block(fit.table)[0])
 
 
 def _text(fit: _Fit, column: str) -> None:
-    values = fit.sheet.texts(column)
+    values = fit.table.texts(column)
     tokens = tokenise(values)
     words, idf, num_left = choose_words(tokens, fit.max_words)
     if not words:
-        fit.leave_out(column, "it is a text in which no word stands in two rows")
+        fit.leave_out(column, "it is a text in which no word is in two rows")
         return
     if values.null_count:
         fit.messages.append(f"Column '{column}' has {counted(values.null_count, 'missing text')}, taken as empty.")
@@ -235,6 +276,7 @@ def _text(fit: _Fit, column: str) -> None:
 _NOUNS = {
     "number": "numbers, scaled",
     "as is": "numbers as they are",
+    "vector": "lists of numbers as they are",
     "date": "dates as days, scaled",
     "boolean": "truth values",
     "category": "categories, a feature each",

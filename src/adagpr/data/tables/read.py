@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,11 @@ from adagpr.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
+    from adagpr.data.tables.columns import Columns
     from adagpr.data.tables.features import Features
     from adagpr.data.tables.recipe import Recipe
-    from adagpr.data.tables.sheet import TableData
+    from adagpr.data.tables.table import TableData
     from adagpr.graph import Graph, Split
-
-__all__ = ["Tables", "from_tables", "read_tables"]
 
 DEFAULT_FRACTIONS = (0.6, 0.2, 0.2)
 
@@ -66,17 +65,17 @@ def from_tables(
     the order of their ids. See `read_tables` for the split and for what was found.
 
     Args:
-        nodes: One row a node: its id, its label where that is known, and columns to make features of.
-        edges: One row an edge: the ids of its ends and perhaps a weight. Repeated edges are merged and their weights
-            added; where edges go both ways, the larger weight of the two counts.
+        nodes: One row per node: its id, its label where that is known, and columns to make features of.
+        edges: One row per edge: the ids of its ends and perhaps a weight. Repeated edges are merged and their weights
+            added; where an edge is given in both directions, the larger weight of the two counts.
         label: Column of the classes; a missing value means that the class is unknown.
         id: Column of the ids, by default one called ``id`` or ``node_id``, else the first that the edges refer to.
         source: Column where edges start, by default of a usual name, else the first.
         target: Column where edges end, by default of a usual name, else the second.
         weight: Column of the weights, by default one called ``weight`` if there is one; an empty text for none.
-        directed: Whether edges go one way.
+        directed: Whether edges are directed.
         features: Columns to make features of, by default all but id, label and split.
-        as_is: Whether numbers are taken as they stand, not scaled, and columns of anything else are left out.
+        as_is: Whether numbers are taken as they are, not scaled, and columns of anything else are left out.
         split_column: Column that says train, val or test; not a feature.
 
     Raises:
@@ -124,16 +123,16 @@ def read_tables(
     """Makes a graph and a split from two tables, and says what was found. The first arguments are of `from_tables`.
 
     Args:
-        nodes: One row a node.
-        edges: One row an edge.
+        nodes: One row per node.
+        edges: One row per edge.
         label: Column of the classes; may be none where ``class_names`` are given.
         id: Column of the ids.
         source: Column where edges start.
         target: Column where edges end.
         weight: Column of the weights.
-        directed: Whether edges go one way.
+        directed: Whether edges are directed.
         features: Columns to make features of.
-        as_is: Whether numbers are taken as they stand.
+        as_is: Whether numbers are taken as they are.
         split_column: Column that says train, val or test. Without one a split is drawn class by class, in which every
             node of a class of one or two is for training.
         seed: Chooses the split that is drawn.
@@ -150,54 +149,29 @@ def read_tables(
         "nodes: 3 rows; ids from column 'id', labels from column 'topic'."
     """
     from adagpr.data.splits import check_seed
-    from adagpr.data.tables.edges import adjacency, edge_columns, id_column, ordered_ids
-    from adagpr.data.tables.sheet import read_sheet
-    from adagpr.data.tables.targets import split_column_of
-    from adagpr.data.tables.values import counted
+    from adagpr.data.tables.columns import find_columns
+    from adagpr.data.tables.edges import adjacency
+    from adagpr.data.tables.nodes import IdLookup, ids_of, ordered_ids
+    from adagpr.data.tables.table import read_table
     from adagpr.graph import Graph
 
     check_seed("read_tables", seed)
     if label is None and class_names is None:
         raise InputError("read_tables: label must name the column of the classes.")
-    sheet, links = read_sheet(nodes, "nodes"), read_sheet(edges, "edges", may_be_empty=class_names is not None)
-    ends = edge_columns(links, source, target, weight)
-    if label is not None:
-        sheet.require(label)
-    part = split_column_of(sheet, split_column)
-    taken = [column for column in (label, part) if column is not None]
-    key = id_column(sheet, links, ends, id, taken)
-    if key in taken:
-        raise InputError(f"{sheet.where(key)}: the ids cannot be the labels or the split too.")
-    ids, order = ordered_ids(sheet, key)
-    sheet = sheet.take(order)
-    adj, found = adjacency(ids, links, ends, directed, sheet.where(key))
-    y, names, split, about = _targets(sheet, label, part, seed, fractions, class_names)
-    made, num_unseen = _features(sheet, [key, *taken], features, as_is, recipe)
-    notes = (*found, *made.messages[1:], *about)
-    unused = [column for column in links.names if column not in (ends.source, ends.target, ends.weight)]
-    chosen = (
-        f"{sheet.name}: {counted(len(sheet), 'row')}; ids from column '{key}'"
-        + (f", labels from column '{label}'" if label is not None else "")
-        + (f", split from column '{part}'." if part is not None else "."),
-        f"{links.name}: {counted(len(links), 'row')}; {'directed' if directed else 'undirected'} edges from column "
-        f"'{ends.source}' to column '{ends.target}'"
-        + (f", weights from column '{ends.weight}'" if ends.weight is not None else "")
-        + (f"; not used: {', '.join(unused)}." if unused else "."),
-        made.messages[0],
-    )
-    messages = (*chosen, *notes)
-    columns = {
-        "id": key,
-        "source": ends.source,
-        "target": ends.target,
-        "weight": ends.weight or "",
-        "directed": directed,
-    }
-    kept = {"columns": columns, "features": made.recipe.to_plain()}
+    table, links = read_table(nodes, "nodes"), read_table(edges, "edges", may_be_empty=class_names is not None)
+    columns = find_columns(table, links, label, id, source, target, weight, split_column)
+    chosen = columns.describe(table, links, directed)
+    ids, order = ordered_ids(ids_of(table, columns.id), table.where(columns.id))
+    table = table if order is None else table.take(order)
+    adj, about_edges = adjacency(IdLookup(ids), len(ids), links, columns, directed, table.where(columns.id))
+    y, names, split, about_labels = _targets(table, columns, seed, fractions, class_names)
+    made, num_unseen = _features(table, columns, features, as_is, recipe)
+    messages = (*chosen, made.messages[0], *about_edges, *made.messages[1:], *about_labels)
+    stored = {"columns": columns.stored(directed), "features": made.recipe.to_plain()}
     given: dict[str, Any] = {"id": id, "source": source, "target": target, "weight": weight, "features": features}
     given |= {"directed": directed or None, "as_is": as_is or None, "split_column": split_column}
     origin = _origin(nodes, edges, label, given)
-    graph = Graph(made.x, adj, y, names, _node_ids(ids), _name(nodes), messages, origin, kept)
+    graph = Graph(made.x, adj, y, names, _node_ids(ids), _name(nodes), messages, origin, stored)
     return Tables(graph, split, made.recipe, num_unseen, messages)
 
 
@@ -210,37 +184,30 @@ def _origin(nodes: Any, edges: Any, label: str | None, given: dict[str, Any]) ->
 
 
 def _targets(
-    sheet: TableData,
-    label: str | None,
-    part: str | None,
-    seed: int,
-    fractions: Sequence[float],
-    class_names: Sequence[str] | None,
+    table: TableData, columns: Columns, seed: int, fractions: Sequence[float], class_names: Sequence[str] | None
 ) -> tuple[Any, tuple[str, ...], Split | None, list[str]]:
     """Classes, their names, the split, and sentences about them."""
     import torch
 
-    from adagpr.data.tables.targets import classes, given_split, named_classes, rare_classes, stratified_split
+    from adagpr.data.tables.nodes import classes, given_split, label_messages, named_classes, stratified_split
 
     if class_names is not None:
-        y = named_classes(sheet, label, class_names) if label else torch.full((len(sheet),), -1)
+        y = named_classes(table, columns.label, class_names) if columns.label else torch.full((len(table),), -1)
         return y, tuple(class_names), None, []
-    y, names = classes(sheet, str(label))
-    num_missing = int((y < 0).sum())
-    about = [f"Without a label: {num_missing} of {len(y)} nodes."] if num_missing else []
-    about += rare_classes(y, names)
-    if part is not None:
-        split, messages = given_split(sheet, part, y)
-        return y, names, split, about + messages
+    y, names = classes(table, str(columns.label))
+    messages = label_messages(y.numpy(), names)
+    if columns.split is not None:
+        split, about = given_split(table, columns.split, y)
+        return y, names, split, messages + about
     drawn = stratified_split(y, seed, fractions)
     if drawn is None:
-        about.append("There are too few labels for a split: no class has three.")
-    return y, names, drawn, about
+        messages.append("There are too few labels for a split: no class has three.")
+    return y, names, drawn, messages
 
 
 def _features(
-    sheet: TableData,
-    taken: list[str],
+    table: TableData,
+    columns: Columns,
     features: Sequence[str] | None,
     as_is: bool,
     recipe: Recipe | Mapping[str, Any] | None,
@@ -248,31 +215,22 @@ def _features(
     """The features with their recipe, found or applied, and the number of unseen categories of each node."""
     import numpy as np
 
+    from adagpr.data.tables.columns import feature_columns
     from adagpr.data.tables.features import Features, fit_recipe
     from adagpr.data.tables.recipe import Recipe
     from adagpr.data.tables.values import counted
 
-    if recipe is not None:
-        known = recipe if isinstance(recipe, Recipe) else Recipe.from_plain(recipe)
-        x, num_unseen = known.apply(sheet)
-        unseen = int((num_unseen > 0).sum())
-        messages = [f"{counted(len(known.feature_names), 'feature')} as in training."]
-        messages += (
-            [f"With a category that was never seen in training: {unseen} of {len(sheet)} nodes."] if unseen else []
-        )
-        return Features(known, x, tuple(messages)), num_unseen
-    if isinstance(features, str):
-        raise InputError(f"features must be a list of columns, got '{features}'.")
-    for column in features or ():
-        sheet.require(column)
-        if column in taken:
-            raise InputError(f"{sheet.where(column)}: a column of ids, labels or the split cannot be a feature too.")
-    free = [column for column in sheet.names if column not in taken and column not in sheet.nameless]
-    columns = free if features is None else [column for column in sheet.names if column in features]
-    fitted = fit_recipe(sheet, columns, as_is=as_is, asked=features is not None)
-    unused = [column for column in sheet.nameless if column not in taken] if features is None else []
-    messages = [f"A column without a name is left out ({', '.join(sorted(unused))})."] if unused else []
-    return Features(fitted.recipe, fitted.x, (*fitted.messages, *messages)), np.zeros(len(sheet), dtype=np.int64)
+    if recipe is None:
+        wanted, about = feature_columns(table, columns.of_nodes, features)
+        fitted = fit_recipe(table, wanted, as_is=as_is, asked=features is not None)
+        return replace(fitted, messages=(*fitted.messages, *about)), np.zeros(len(table), dtype=np.int64)
+    known = recipe if isinstance(recipe, Recipe) else Recipe.from_plain(recipe)
+    x, num_unseen = known.apply(table)
+    unseen = int((num_unseen > 0).sum())
+    messages = [f"{counted(len(known.feature_names), 'feature')} as in training."]
+    if unseen:
+        messages.append(f"With a category that was never seen in training: {unseen} of {len(table)} nodes.")
+    return Features(known, x, tuple(messages)), num_unseen
 
 
 def _node_ids(ids: Any) -> np.ndarray:

@@ -3,7 +3,8 @@
 ================  =====================================================================================================
 number, date      scaled to mean 0 and deviation 1 (dates as days); a missing value is the mean
 boolean           0 or 1; a missing value is the share of ones
-as is             a number as it stands; a missing value is an error
+as is             a number as it is; a missing value is an error
+vector            a list of numbers of one length, one column for each; a missing value is an error
 category          one column for each value that two nodes or more have, one for the others, one for missing values
 text              a bag of words, weighted by how rare each word is; see `adagpr.data.tables.words`
 ================  =====================================================================================================
@@ -24,13 +25,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from adagpr.arguments import Finite, Positive, check
-from adagpr.data.tables.sheet import TableData, read_sheet
+from adagpr.data.tables.table import TableData, read_table
 from adagpr.data.tables.values import is_number_text, quoted
 from adagpr.data.tables.words import Tokens, tfidf, tokenise
 from adagpr.errors import InputError
 from adagpr.graph import compact_features
-
-__all__ = ["CategoryColumn", "Column", "NumberColumn", "Recipe", "TextColumn", "join_blocks", "numbers_of"]
 
 _DAYS_OF_UNIT = {"s": 86400.0, "ms": 86400e3, "us": 86400e6, "ns": 86400e9}
 # What each kind of column can be made of, and how to call that.
@@ -41,6 +40,7 @@ _FITTING = {
     "boolean": (("boolean",), "true and false"),
     "category": (("text",), "texts"),
     "text": (("text",), "texts"),
+    "vector": (("other",), "lists of numbers"),
 }
 
 
@@ -74,17 +74,17 @@ class NumberColumn(_Strict):
         """Names of the features made of the column."""
         return [self.name, f"{self.name} is missing"] if self.has_missing else [self.name]
 
-    def block(self, sheet: TableData) -> np.ndarray:
+    def block(self, table: TableData) -> np.ndarray:
         """The features of a table's rows."""
-        numbers = numbers_of(sheet, self.name)
+        numbers = numbers_of(table, self.name)
         missing = np.isnan(numbers)
         if self.fill is None and missing.any():
-            raise InputError(f"{sheet.where(self.name, sheet.first(missing))}: the value is missing.")
+            raise InputError(f"{table.where(self.name, table.first(missing))}: the value is missing.")
         with np.errstate(over="ignore"):
             scaled = np.where(missing, 0.0 if self.fill is None else self.fill, numbers)
             scaled = ((scaled - self.shift) / self.scale).astype(np.float32)
         if not np.isfinite(scaled).all():
-            raise InputError(f"{sheet.where(self.name, sheet.first(~np.isfinite(scaled)))}: the number is too large.")
+            raise InputError(f"{table.where(self.name, table.first(~np.isfinite(scaled)))}: the number is too large.")
         return np.stack([scaled, missing.astype(np.float32)], axis=1) if self.has_missing else scaled[:, None]
 
 
@@ -112,9 +112,9 @@ class CategoryColumn(_Strict):
         names += [f"{self.name} = other"] if self.rare else []
         return names + ([f"{self.name} is missing"] if self.has_missing else [])
 
-    def block(self, sheet: TableData) -> tuple[sp.csr_array, np.ndarray]:
+    def block(self, table: TableData) -> tuple[sp.csr_array, np.ndarray]:
         """The features of a table's rows, and which rows have a value that was never seen."""
-        texts = sheet.texts(self.name)
+        texts = table.texts(self.name)
         known = pa.array([*self.categories, *self.rare], pa.large_string())
         codes = pc.fill_null(pc.index_in(texts, value_set=known), -1).to_numpy(zero_copy_only=False).astype(np.int64)
         missing = np.asarray(texts.is_null().to_numpy(zero_copy_only=False), dtype=bool)
@@ -124,7 +124,7 @@ class CategoryColumn(_Strict):
         columns[missing] = len(self.feature_names) - 1 if self.has_missing else -1
         rows = np.flatnonzero(columns >= 0)
         entries = (np.ones(len(rows), dtype=np.float32), (rows, columns[rows]))
-        return sp.csr_array(entries, shape=(len(sheet), len(self.feature_names))), unseen
+        return sp.csr_array(entries, shape=(len(table), len(self.feature_names))), unseen
 
 
 class TextColumn(_Strict):
@@ -152,7 +152,47 @@ class TextColumn(_Strict):
         return tfidf(tokens, self.words, self.idf)
 
 
-Column = Annotated[NumberColumn | CategoryColumn | TextColumn, Field(discriminator="kind")]
+class VectorColumn(_Strict):
+    """A column of lists of numbers, all of one length, as they are.
+
+    Attributes:
+        name: The column of the table.
+        kind: Always ``vector``.
+        size: Numbers in each list.
+    """
+
+    name: str
+    kind: Literal["vector"] = "vector"
+    size: Annotated[int, Field(ge=1)]
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the features made of the column."""
+        return [f"{self.name}[{number}]" for number in range(self.size)]
+
+    def block(self, table: TableData) -> np.ndarray:
+        """The features of a table's rows."""
+        lists = table.values(self.name)
+        if vector_size(lists.type) != self.size:
+            raise InputError(f"{table.where(self.name)}: there must be lists of {self.size} numbers, got {lists.type}.")
+        values = lists.flatten() if lists.null_count == 0 else lists
+        missing = np.asarray(values.is_null().to_numpy(zero_copy_only=False), dtype=bool).reshape(len(table), -1)
+        if missing.any():
+            position = table.first(np.asarray(missing.any(axis=1)))
+            raise InputError(f"{table.where(self.name, position)}: the value is missing.")
+        if not pa.types.is_float32(values.type):
+            values = pc.cast(
+                values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values, pa.float64(), safe=False
+            )
+        with np.errstate(over="ignore"):
+            numbers: np.ndarray = values.to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, self.size)
+        odd = ~np.isfinite(numbers).all(axis=1)
+        if odd.any():
+            raise InputError(f"{table.where(self.name, table.first(odd))}: a number is missing, infinite or too large.")
+        return numbers
+
+
+Column = Annotated[NumberColumn | CategoryColumn | TextColumn | VectorColumn, Field(discriminator="kind")]
 
 
 class Recipe(_Strict):
@@ -194,7 +234,7 @@ class Recipe(_Strict):
         """Makes features of other rows.
 
         Args:
-            table: Anything that `adagpr.data.tables.sheet.read_sheet` reads. Columns beyond those of the recipe are not
+            table: Anything that `adagpr.data.tables.table.read_table` reads. Columns beyond those of the recipe are not
                 used.
 
         Returns:
@@ -203,29 +243,38 @@ class Recipe(_Strict):
         Raises:
             InputError: A column is missing or holds something else than in training.
         """
-        sheet = read_sheet(table, "nodes")
+        table = read_table(table, "nodes")
         blocks: list[np.ndarray | sp.csr_array] = []
-        num_unseen = np.zeros(len(sheet), dtype=np.int64)
+        num_unseen = np.zeros(len(table), dtype=np.int64)
         for column in self.columns:
-            _check_column(column, sheet)
-            if isinstance(column, NumberColumn):
-                blocks.append(column.block(sheet))
+            _check_column(column, table)
+            if isinstance(column, (NumberColumn, VectorColumn)):
+                blocks.append(column.block(table))
             elif isinstance(column, CategoryColumn):
-                block, unseen = column.block(sheet)
+                block, unseen = column.block(table)
                 blocks.append(block)
                 num_unseen += unseen
             else:
-                blocks.append(column.block(tokenise(sheet.texts(column.name))))
+                blocks.append(column.block(tokenise(table.texts(column.name))))
         return join_blocks(blocks), num_unseen
 
 
-def numbers_of(sheet: TableData, column: str) -> np.ndarray:
+def vector_size(kind: Any) -> int:
+    """Numbers in each value of an Arrow type of lists; 0 for any other type."""
+    if not pa.types.is_fixed_size_list(kind):
+        return 0
+    own = kind.value_type
+    is_number = pa.types.is_integer(own) or pa.types.is_floating(own) or pa.types.is_boolean(own)
+    return int(kind.list_size) if is_number else 0
+
+
+def numbers_of(table: TableData, column: str) -> np.ndarray:
     """A column of numbers, dates or truth values as float64, NaN where it is missing; infinity is an error."""
-    values = sheet.values(column)
+    values = table.values(column)
     kind = values.type
     days = 1.0
-    if sheet.kind(column) == "missing":
-        return np.full(len(sheet), np.nan)
+    if table.kind(column) == "missing":
+        return np.full(len(table), np.nan)
     if pa.types.is_date32(kind):
         values = values.cast(pa.int32())
     elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
@@ -234,7 +283,7 @@ def numbers_of(sheet: TableData, column: str) -> np.ndarray:
         values = values.cast(pa.int8())
     numbers = pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False) / days
     if np.isinf(numbers).any():
-        raise InputError(f"{sheet.where(column, sheet.first(np.isinf(numbers)))}: the number is infinite.")
+        raise InputError(f"{table.where(column, table.first(np.isinf(numbers)))}: the number is infinite.")
     return np.asarray(numbers)
 
 
@@ -245,20 +294,20 @@ def join_blocks(blocks: Sequence[np.ndarray | sp.csr_array]) -> Tensor | sp.csr_
     return compact_features(sp.hstack([sp.csr_array(block) for block in blocks], format="csr"))
 
 
-def _check_column(column: NumberColumn | CategoryColumn | TextColumn, sheet: TableData) -> None:
+def _check_column(column: Column, table: TableData) -> None:
     """Raises an `InputError` unless a column is there and holds what it held in training."""
     name = column.name
-    if name not in sheet.columns:
-        raise InputError(f"{sheet.name}: there is no column '{name}', from which the model was trained.")
+    if name not in table.columns:
+        raise InputError(f"{table.name}: there is no column '{name}', from which the model was trained.")
     kinds, expected = _FITTING[column.kind]
     # A text file does not say whether 7 is a number or a code; what it was in training decides.
-    is_open = kinds == ("text",) and (sheet.is_text or name in sheet.categorical)
-    if sheet.kind(name) in (*kinds, "missing") or is_open:
+    is_open = kinds == ("text",) and (table.is_text or name in table.categorical)
+    if table.kind(name) in (*kinds, "missing") or is_open:
         return
-    odd = ~sheet.missing(name)
-    if sheet.kind(name) == "text" and expected == "numbers":
-        words = odd & ~is_number_text(sheet.values(name))
+    odd = ~table.missing(name)
+    if table.kind(name) == "text" and expected == "numbers":
+        words = odd & ~is_number_text(table.values(name))
         odd = words if words.any() else odd
-    position = sheet.first(odd)
-    got = quoted(sheet.values(name)[position])
-    raise InputError(f"{sheet.where(name, position)}: the value is {got}, but the model was trained on {expected}.")
+    position = table.first(odd)
+    got = quoted(table.values(name)[position])
+    raise InputError(f"{table.where(name, position)}: the value is {got}, but the model was trained on {expected}.")

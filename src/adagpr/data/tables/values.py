@@ -6,30 +6,17 @@ type that they have, in one of few forms: whole numbers, real numbers, truth val
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = [
-    "Kind",
-    "as_texts",
-    "as_whole",
-    "counted",
-    "is_number_text",
-    "kind_of",
-    "plain",
-    "quoted",
-    "typed",
-    "without_missing_words",
-    "without_views",
-]
-
 Kind = Literal["missing", "whole", "real", "boolean", "date", "text", "other"]
 
-# What stands for a missing value in a text file, as in pandas and Arrow.
-MISSING_WORDS = (
+# What means a missing value in a text file, as in pandas and Arrow.
+_MISSING_WORDS = (
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A"),
     *("NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
 )
@@ -60,8 +47,12 @@ def quoted(value: Any) -> str:
 
 def kind_of(values: Any) -> Kind:
     """What the values of an array from `plain` or `typed` are."""
-    kind = values.type
-    if pa.types.is_null(kind) or values.null_count == len(values):
+    return "missing" if values.null_count == len(values) else kind_of_type(values.type)
+
+
+def kind_of_type(kind: Any) -> Kind:
+    """What values of an Arrow type that `plain` or `typed` gives are."""
+    if pa.types.is_null(kind):
         return "missing"
     if pa.types.is_integer(kind):
         return "whole"
@@ -131,42 +122,59 @@ def _is_text(kind: Any) -> bool:
 def without_missing_words(texts: Any) -> Any:
     """Texts without the white space around them, and missing where they say so."""
     texts = pc.ascii_trim_whitespace(texts)
-    words = pa.array(MISSING_WORDS, texts.type)
+    words = pa.array(_MISSING_WORDS, texts.type)
     return pc.if_else(pc.is_in(texts, value_set=words), pa.scalar(None, texts.type), texts)
 
 
-def typed(texts: Any) -> Any:
+def typed(texts: Any, kind: Any = None) -> Any:
     """Texts of a file in the narrowest type that fits all of them: whole, real, boolean, date, else as they are.
 
     Numbers that are filled up with zeros, such as 007, are codes and stay texts.
 
+    Args:
+        texts: A column, or a part of one.
+        kind: The type of the whole column, where it is known already.
+
     Example:
-        >>> typed(pa.array(["1", None, "3"], pa.large_string())).to_pylist()
+        >>> typed(pa.array(["1", "NA", "3"], pa.large_string())).to_pylist()
         [1, None, 3]
         >>> typed(pa.array(["1", "2.5"], pa.large_string())).type
         DataType(double)
         >>> typed(pa.array(["01", "02"], pa.large_string())).type
         DataType(large_string)
     """
+    # Most columns of numbers miss nothing, and need not be searched for the words that say so.
+    found = _numbers(texts, kind) if texts.null_count == 0 else None
+    if found is not None:
+        return found
+    texts = without_missing_words(texts)
     known = texts.drop_null()
-    if len(known) == 0:
+    if len(known) == 0 or (kind is not None and pa.types.is_large_string(kind)):
         return texts
-    # One look at the first value spares most texts a walk through every type.
+    found = _numbers(texts, kind)
+    if found is not None:
+        return found
     first = known[0].as_py()
-    if first[0] in "+-.0123456789" or first[:3].lower() in ("inf", "nan"):
-        for kind in (pa.int64(), pa.float64()):
-            numbers = _cast(texts, kind)
-            if numbers is not None:
-                return texts if _any_padded(known) else _missing_where_nan(numbers)
-        for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
-            dates = _cast(texts, kind) if len(first) >= 10 else None
-            if dates is not None:
-                return dates
+    for date in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
+        dates = _cast(texts, date) if len(first) >= 10 and first[0] in "+-0123456789" else None
+        if dates is not None:
+            return dates
     if first.lower() in ("true", "false"):
         lower = pc.utf8_lower(texts)
         if pc.all(pc.is_in(lower.drop_null(), value_set=pa.array(["true", "false"], texts.type))).as_py():
             return pc.equal(lower, "true")
     return texts
+
+
+def _numbers(texts: Any, kind: Any) -> Any:
+    """Texts as numbers; nothing where one is none, or a code that begins with zeros."""
+    if kind is not None:
+        return _missing_where_nan(_cast(texts, kind)) if kind_of_type(kind) in ("whole", "real") else None
+    for number in (pa.int64(), pa.float64()):
+        found = _cast(texts, number)
+        if found is not None:
+            return None if _any_padded(texts) else _missing_where_nan(found)
+    return None
 
 
 def _cast(texts: Any, kind: Any) -> Any:
@@ -178,20 +186,59 @@ def _cast(texts: Any, kind: Any) -> Any:
 
 def _any_padded(texts: Any) -> bool:
     """Whether a number begins with a zero that it does not need, or is hexadecimal."""
-    starts = pc.match_substring_regex(texts, r"^[+-]?0[0-9xX]")
+    starts = pc.match_substring_regex(pc.unique(pc.utf8_slice_codeunits(texts, 0, 3)), r"^[+-]?0[0-9xX]")
     return bool(pc.any(starts).as_py())
 
 
 def _missing_where_nan(numbers: Any) -> Any:
-    if pa.types.is_floating(numbers.type):
+    if numbers is not None and pa.types.is_floating(numbers.type):
         return pc.if_else(pc.is_nan(numbers), pa.scalar(None, numbers.type), numbers)
     return numbers
+
+
+def wider(one: Any, other: Any) -> Any:
+    """The type that `typed` gives a column of two parts with these types; a part without a value has the null type."""
+    if one == other or pa.types.is_null(other):
+        return one
+    if pa.types.is_null(one):
+        return other
+    return pa.float64() if {one, other} == {pa.int64(), pa.float64()} else pa.large_string()
 
 
 def is_number_text(texts: Any) -> np.ndarray:
     """Which texts are numbers; missing ones are not."""
     found = pc.match_substring_regex(texts, _NUMBER)
     return np.asarray(pc.fill_null(found, False).to_numpy(zero_copy_only=False), dtype=bool)
+
+
+@dataclass
+class NumberCount:
+    """How many values of a text file's column are numbers, counted block by block.
+
+    Attributes:
+        num_known: Values that are not missing.
+        num_numbers: Those of them that are numbers.
+        word: The row and the text of the first that is none.
+    """
+
+    num_known: int = 0
+    num_numbers: int = 0
+    word: tuple[int, str] | None = None
+
+    def add(self, values: Any, rows: np.ndarray) -> None:
+        """Counts the values of a block, as `typed` gives them, in rows of these numbers."""
+        kind = kind_of(values)
+        is_known = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
+        is_number = is_known if kind in ("whole", "real") else np.zeros(len(values), dtype=bool)
+        if kind == "text":
+            is_number = is_number_text(values)
+        self.num_known += int(is_known.sum())
+        self.num_numbers += int(is_number.sum())
+        words = np.flatnonzero(is_known & ~is_number)
+        if len(words):
+            first = int(words[np.argmin(rows[words])])
+            if self.word is None or rows[first] < self.word[0]:
+                self.word = int(rows[first]), as_texts(values.slice(first, 1))[0].as_py()
 
 
 def as_whole(values: Any) -> Any:

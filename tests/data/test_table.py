@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adagpr.data.tables.read import from_tables
-from adagpr.data.tables.sheet import TableData, read_sheet
+from adagpr.data.tables.table import TableData, read_table
 from adagpr.errors import InputError
 
 TABLE = pa.table({"id": [1, 2, 3], "size": [0.5, None, 2.0], "ok": [True, False, True], "name": ["a", "b, c", None]})
@@ -59,7 +59,7 @@ def columns(sheet: TableData) -> dict[str, list[Any]]:
 @pytest.mark.parametrize("name", WRITERS)
 def test_every_kind_of_file_gives_the_same_table(name: str, tmp_path: Path) -> None:
     WRITERS[name](tmp_path / name)
-    sheet = read_sheet(tmp_path / name, "nodes")
+    sheet = read_table(tmp_path / name, "nodes")
     assert columns(sheet) == TABLE.to_pydict()
     assert [sheet.kind(column) for column in sheet.names] == ["whole", "real", "boolean", "text"]
 
@@ -71,7 +71,7 @@ class Convertible:
 
 @pytest.mark.parametrize("source", [TABLE, TABLE.to_batches()[0], Convertible(), TABLE.to_pydict()])
 def test_tables_in_memory_come_in_through_arrow(source: Any) -> None:
-    assert columns(read_sheet(source, "nodes")) == TABLE.to_pydict()
+    assert columns(read_table(source, "nodes")) == TABLE.to_pydict()
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_tables_in_memory_come_in_through_arrow(source: Any) -> None:
     ],
 )
 def test_types_of_arrow_become_few(values: Any, kind: str, expected: list[Any]) -> None:
-    sheet = read_sheet({"a": values}, "nodes")
+    sheet = read_table({"a": values}, "nodes")
     assert sheet.kind("a") == kind
     assert sheet.values("a").to_pylist() == expected
 
@@ -116,21 +116,21 @@ def test_types_of_arrow_become_few(values: Any, kind: str, expected: list[Any]) 
 )
 def test_a_column_of_a_text_file_gets_the_narrowest_type(values: list[str], kind: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,a\n" + "".join(f"{i},{value}\n" for i, value in enumerate(values)))
-    assert read_sheet(tmp_path / "t.csv", "nodes").kind("a") == kind
+    assert read_table(tmp_path / "t.csv", "nodes").kind("a") == kind
 
 
 def test_quoted_values_may_hold_line_ends_and_delimiters(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(b'\xef\xbb\xbf\r\n"id", text \r\n1,"a\r\nb"\r\n\r\n2,"c, ""d"""\r\n')
-    assert columns(read_sheet(tmp_path / "t.csv", "n")) == {"id": [1, 2], "text": ["a\r\nb", 'c, "d"']}
+    assert columns(read_table(tmp_path / "t.csv", "n")) == {"id": [1, 2], "text": ["a\r\nb", 'c, "d"']}
 
 
 def test_a_column_without_a_name_is_marked(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(",id\n0,5\n1,6\n")
-    assert read_sheet(tmp_path / "t.csv", "nodes").nameless == {"column 1"}
+    assert read_table(tmp_path / "t.csv", "nodes").nameless == {"column 1"}
 
 
 def test_an_unknown_column_is_answered_with_a_near_one_or_the_first_few() -> None:
-    sheet = read_sheet({f"w{i}": [1] for i in range(30)}, "nodes")
+    sheet = read_table({f"w{i}": [1] for i in range(30)}, "nodes")
     with pytest.raises(InputError, match=r"nodes: Unknown column 'w311'\. Did you mean 'w"):
         sheet.require("w311")
     with pytest.raises(InputError, match=r"nodes: Unknown column 'topic'\. Known: w0, .*, w19 and 10 more\."):
@@ -138,7 +138,7 @@ def test_an_unknown_column_is_answered_with_a_near_one_or_the_first_few() -> Non
 
 
 def test_rows_keep_their_number_in_another_order() -> None:
-    sheet = read_sheet({"id": [5, 6, 7]}, "nodes").take(np.array([2, 0, 1]))
+    sheet = read_table({"id": [5, 6, 7]}, "nodes").take(np.array([2, 0, 1]))
     assert sheet.values("id").to_pylist() == [7, 5, 6]
     assert sheet.where("id", 0) == "nodes, column 'id', row 3"
     assert sheet.first(np.array([True, True, False])) == 1
@@ -173,7 +173,7 @@ def test_each_broken_file_is_one_sentence_that_names_it(
 ) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message) as caught:
-        read_sheet(tmp_path / name, "nodes")
+        read_table(tmp_path / name, "nodes")
     assert str(caught.value).startswith(str(tmp_path / name))
     assert "\n" not in str(caught.value)
 
@@ -185,15 +185,15 @@ def test_a_file_cut_short_is_refused(name: str, tmp_path: Path) -> None:
     for length in (len(whole) // 3, len(whole) // 2, len(whole) - 9):
         (tmp_path / name).write_bytes(whole[:length])
         with pytest.raises(InputError, match="is broken, cut short or of another kind"):
-            read_sheet(tmp_path / name, "nodes")
+            read_table(tmp_path / name, "nodes")
 
 
 def test_a_missing_file_and_a_folder_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.csv: there is no such file"):
-        read_sheet(tmp_path / "none.csv", "nodes")
+        read_table(tmp_path / "none.csv", "nodes")
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(InputError, match=r"folder\.csv: this is a folder"):
-        read_sheet(str(tmp_path / "folder.csv"), "nodes")
+        read_table(str(tmp_path / "folder.csv"), "nodes")
 
 
 @pytest.mark.parametrize(
@@ -211,13 +211,13 @@ def test_a_missing_file_and_a_folder_are_told_apart(tmp_path: Path) -> None:
 )
 def test_what_is_no_table_is_refused(source: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_sheet(source, "nodes")
+        read_table(source, "nodes")
 
 
 def test_bytes_that_are_no_text_are_named_by_column_and_row(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1, 2, 3], "a": pa.array([b"x", b"y", b"\xff"])}), tmp_path / "t.parquet")
     with pytest.raises(InputError, match=r"t\.parquet, column 'a', row 3: there are bytes that are not UTF-8"):
-        read_sheet(tmp_path / "t.parquet", "nodes").values("a")
+        read_table(tmp_path / "t.parquet", "nodes").values("a")
 
 
 def file_bytes(ending: str) -> tuple[bytes, bytes]:

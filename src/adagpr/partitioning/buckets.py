@@ -1,4 +1,4 @@
-"""Rows of arrays in one file a bucket: written batch by batch, read again bucket by bucket."""
+"""Rows of arrays in one file per bucket: written batch by batch, read again bucket by bucket."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-__all__ = ["append", "fresh", "in_slices", "ranges", "read_bucket"]
 
 
 def fresh(folder: Path) -> Path:
@@ -53,7 +51,7 @@ def in_slices(folder: Path, number: int, kind: np.dtype[Any], rows: int) -> Iter
 
 
 def ranges(ends: np.ndarray, limit: int, step: int = 1) -> Iterator[tuple[int, int]]:
-    """Ranges of nodes with at most ``limit`` entries each, of multiples of ``step`` nodes, one step at the least.
+    """Ranges of nodes with at most ``limit`` entries each, of multiples of ``step`` nodes, at least one step.
 
     Args:
         ends: Entries before each node, and all of them at the end.

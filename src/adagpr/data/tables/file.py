@@ -1,0 +1,357 @@
+"""Tables in files, read whole or in batches: text with commas or tabs, Parquet, Feather or Arrow, compressed or not.
+
+Every value of a text file is read as a text; what a column holds is found afterwards by `adagpr.data.tables.values`,
+which can then say which row is the odd one. Rows are counted from 1, in a text file from the first below the header.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as pq
+
+from adagpr.data.tables.table import Named, TableData, checked_arrays, checked_names, table_of
+from adagpr.data.tables.values import Kind, NumberCount, kind_of, kind_of_type, plain, quoted, wider
+from adagpr.errors import InputError
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+_PARQUET = (".parquet", ".pq")
+_ARROW = (".feather", ".arrow", ".ipc")
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+_ENDINGS = (*_DELIMITERS, *_PARQUET, *_ARROW)
+_WORDS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "upright strokes"}
+# Bytes of a text file at a time, when it is read whole and in batches.
+_WHOLE_BYTES, _BLOCK_BYTES = 1 << 24, 1 << 22
+# Rows of a batch unless the caller says another number.
+BLOCK_ROWS = 1 << 17
+# Arrow's own words; its callback would be simpler, but cannot take rows that are not UTF-8.
+_RAGGED = re.compile(r"Row #(\d+): Expected \d+ columns, got (\d+)")
+_NOT_UTF8 = re.compile(r"CSV column #(\d+): Row #(\d+): .*UTF8")
+# Bytes of a short row of a text file, and how much larger a compressed table may become.
+_SHORT_ROW, _PACKED = 12, 4
+
+
+class TableFile(Named):
+    """A file that holds a table.
+
+    Attributes:
+        path: Where it is.
+        name: What to call it in errors.
+        is_text: Whether values are written as texts.
+    """
+
+    def __init__(self, path: Path | str | os.PathLike[str], scratch: Path | None = None) -> None:
+        """Checks that there is such a file; it is read when something is asked for.
+
+        Args:
+            path: A file of a known ending.
+            scratch: Folder on whose disk a compressed Parquet, Feather or Arrow file is unpacked; else in memory.
+        """
+        self.path, self.name, self._scratch = Path(path), os.fspath(path), scratch
+        self._compression = _COMPRESSIONS.get(self.path.suffix.lower())
+        self._ending = (self.path.with_suffix("") if self._compression else self.path).suffix.lower()
+        self.is_text = self._ending in _DELIMITERS
+        self._types: dict[str, Any] = {}
+        self._counts: dict[str, NumberCount] = {}
+        self._check()
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names of the columns in the order of the file."""
+        return checked_names(self._raw_names, self.name)[0]
+
+    @cached_property
+    def nameless(self) -> frozenset[str]:
+        """Columns that have no name in the file."""
+        return checked_names(self._raw_names, self.name)[1]
+
+    @cached_property
+    def _raw_names(self) -> list[str]:
+        found: list[str] = self._guarded(lambda: self._header[0] if self.is_text else self._schema.names)
+        return found
+
+    @property
+    def stamp(self) -> list[int]:
+        """What changes when the file does: size and time."""
+        status = self.path.stat()
+        return [status.st_size, status.st_mtime_ns]
+
+    @property
+    def most_bytes(self) -> int:
+        """Size of the table in memory, or a little more."""
+        is_packed = self._compression is not None or self._ending in _PARQUET
+        return self.path.stat().st_size * (_PACKED if is_packed else 1)
+
+    @property
+    def most_rows(self) -> int:
+        """Number of rows; where it takes reading the file to know, as if they were very short."""
+        return self.most_bytes // _SHORT_ROW if self.is_text or self._compression else self.num_rows
+
+    @cached_property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        if self._ending in _PARQUET:
+            return int(self._guarded(lambda: pq.ParquetFile(self._open()).metadata.num_rows))
+        return sum(len(block) for block in self.blocks(self.names[:1], 1 << 22))
+
+    def where(self, column: str) -> str:
+        """A place for errors, such as ``nodes.csv, column 'age'``."""
+        return f"{self.name}, column '{column}'"
+
+    def type_of(self, column: str) -> Any:
+        """The Arrow type of a column; of a text file the narrowest that fits all rows."""
+        if self.is_text:
+            self.survey([column])
+            return self._types[column]
+        return plain(pa.array([], self._schema.field(self.names.index(column)).type)).type
+
+    def kind(self, column: str) -> Kind:
+        """What a column holds."""
+        return kind_of_type(self.type_of(column))
+
+    def number_count(self, column: str) -> NumberCount:
+        """How many values of a column of a text file are numbers."""
+        self.survey([column])
+        return self._counts[column]
+
+    def survey(self, columns: Iterable[str]) -> None:
+        """Finds the types of columns of a text file from all of its rows, in one reading for those not yet known."""
+        wanted = [column for column in columns if column not in self._types]
+        if not self.is_text or not wanted:
+            return
+        types, num_rows = dict.fromkeys(wanted, pa.null()), 0
+        counts = {column: NumberCount() for column in wanted}
+        for block in self.blocks(wanted):
+            num_rows += len(block)
+            for column in wanted:
+                values = block.values(column)
+                types[column] = wider(types[column], pa.null() if kind_of(values) == "missing" else values.type)
+                counts[column].add(values, block.rows)
+        self._types |= types
+        self._counts |= counts
+        self.num_rows = num_rows
+
+    def read(self, may_be_empty: bool = False) -> TableData:
+        """The whole table.
+
+        Args:
+            may_be_empty: Whether a header without rows is a table too.
+        """
+        if self.is_text and self.names and not self._has_rows and not may_be_empty:
+            raise InputError(f"{self.name}: there is a header but no row below it.")
+        arrays = self._guarded(lambda: self._arrays(self._read()))
+        return table_of(
+            self.name, dict(zip(self.names, arrays, strict=True)), self.nameless, may_be_empty, self.is_text
+        )
+
+    def blocks(self, columns: Iterable[str], rows: int = BLOCK_ROWS) -> Iterator[TableData]:
+        """Some columns in tables of at least so many rows, and less than twice as many; the last one may be shorter.
+
+        Args:
+            columns: The columns, in the order in which the file has them.
+            rows: How many rows at a time.
+        """
+        wanted = [column for column in self.names if column in set(columns)]
+        first, count, held = 1, 0, []
+        for batch in self._batches([self.names.index(column) for column in wanted], rows):
+            for start in range(0, batch.num_rows, rows):
+                held.append(batch.slice(start, rows))
+                count += held[-1].num_rows
+                if count >= rows:
+                    yield self._block(wanted, held, first)
+                    first, count, held = first + count, 0, []
+        if held:
+            yield self._block(wanted, held, first)
+
+    def _block(self, columns: list[str], batches: list[Any], first: int) -> TableData:
+        arrays = self._arrays(pa.Table.from_batches(batches))
+        table = table_of(self.name, dict(zip(columns, arrays, strict=True)), self.nameless, True, self.is_text)
+        return replace(table, rows=table.rows + (first - 1), types=self._types, is_part=True)
+
+    def _arrays(self, table: Any) -> list[Any]:
+        return [column.combine_chunks() for column in table.columns] if self.is_text else checked_arrays(table)
+
+    def _check(self) -> None:
+        """Raises an `InputError` unless there is a file of a known ending with something in it."""
+        if self._ending not in _ENDINGS:
+            raise InputError(
+                f"{self.name}: unknown ending '{self._ending or self.path.suffix}'. Known: {', '.join(_ENDINGS)}, each "
+                f"also with {', '.join(_COMPRESSIONS)}."
+            )
+        if self.path.is_dir():
+            raise InputError(f"{self.name}: this is a folder, not a file.")
+        if not self.path.exists():
+            raise InputError(f"{self.name}: there is no such file.")
+        if self.path.stat().st_size == 0:
+            raise InputError(f"{self.name}: the file is empty.")
+
+    def _guarded(self, read: Callable[[], Any]) -> Any:
+        """What ``read`` gives; a file that cannot be read is an `InputError`."""
+        try:
+            return read()
+        except InputError:
+            raise
+        except FileNotFoundError as error:
+            raise InputError(f"{self.name}: there is no such file.") from error
+        except Exception as error:
+            raise (self._odd_row(str(error)) if self.is_text else None) or self._broken(error) from error
+
+    def _broken(self, error: Exception) -> InputError:
+        reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+        return InputError(f"{self.name}: the file is broken, cut short or of another kind ({reason}).")
+
+    def _odd_row(self, reason: str) -> InputError | None:
+        """The error for a row of a text file that Arrow stopped at."""
+        ragged, not_utf8 = _RAGGED.search(reason), _NOT_UTF8.search(reason)
+        if ragged:
+            row, count = int(ragged[1]) - self._num_header_lines, ragged[2]
+            values = "is 1 value" if count == "1" else f"are {count} values"
+            return InputError(f"{self.name}, row {row}: there {values}, but the header names {len(self.names)}.")
+        if not_utf8:
+            place = f"{self.where(self.names[int(not_utf8[1])])}, row {int(not_utf8[2]) - self._num_header_lines}"
+            return InputError(f"{place}: the bytes are not UTF-8. Save the file as UTF-8.")
+        if "straddling" in reason:
+            return InputError(
+                f"{self.name}: a quotation mark is opened and not closed, or a row is longer than "
+                f"{_BLOCK_BYTES >> 20} MB."
+            )
+        return None
+
+    @property
+    def _num_header_lines(self) -> int:
+        return self._header[1]
+
+    @property
+    def _has_rows(self) -> bool:
+        return self._header[2]
+
+    @cached_property
+    def _header(self) -> tuple[list[str], int, bool]:
+        """Names of a text file's columns, lines that they take with empty ones above, and whether rows are below."""
+        delimiter = _DELIMITERS[self._ending]
+        with pa.input_stream(str(self.path), compression=self._compression) as stream:
+            text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
+            rows = csv.reader(text, delimiter=delimiter)
+            try:
+                names = next((row for row in rows if row), None)
+                num_lines = rows.line_num
+                has_rows = any(line.strip() for line in text)
+            except csv.Error as error:
+                raise InputError(f"{self.name}: its header cannot be read ({error}).") from error
+            finally:
+                text.detach()
+        if names is None:
+            raise InputError(f"{self.name}: the file is empty.")
+        for number, column in enumerate(names, start=1):
+            try:
+                column.encode()
+            except UnicodeEncodeError as error:
+                raise InputError(
+                    f"{self.name}, column {number}: its name in the header is not UTF-8. Save the file as UTF-8."
+                ) from error
+        others = [other for other in _WORDS if other != delimiter and other in names[0]] if len(names) == 1 else []
+        if others:
+            hint = "give it the ending .tsv" if others[0] == "\t" else f"save it with {_WORDS[delimiter]}"
+            raise InputError(
+                f"{self.name}: there is a single column, {quoted(names[0])}; its values look as if they were separated "
+                f"by {_WORDS[others[0]]}, not by {_WORDS[delimiter]}: {hint}."
+            )
+        return [column.strip() for column in names], num_lines, has_rows
+
+    @cached_property
+    def _schema(self) -> Any:
+        """Names and types of the columns of a file that is no text."""
+        if self._ending in _PARQUET:
+            return pq.ParquetFile(self._open()).schema_arrow
+        return self._arrow(None).schema
+
+    def _read(self) -> Any:
+        """The whole table as Arrow gives it."""
+        if self.is_text:
+            columns = list(range(len(self.names)))
+            schema = pa.schema([(str(number), pa.large_string()) for number in columns])
+            batches = list(self._csv(columns, _WHOLE_BYTES)) if self._has_rows else []
+            return pa.Table.from_batches(batches, schema)
+        if self._ending in _PARQUET:
+            return pq.ParquetFile(self._open(False)).read()
+        return self._arrow(None, False).read_all()
+
+    def _batches(self, columns: list[int], rows: int) -> Iterator[Any]:
+        """Batches of some columns as they are in the file."""
+        batches = self._guarded(lambda: self._open_batches(columns, rows))
+        while (batch := self._guarded(lambda: next(batches, None))) is not None:
+            yield batch
+
+    def _open_batches(self, columns: list[int], rows: int) -> Iterator[Any]:
+        if self.is_text:
+            return iter(self._csv(columns, _BLOCK_BYTES)) if self._has_rows else iter(())
+        if self._ending in _PARQUET:
+            file = pq.ParquetFile(self._open(), memory_map=True, pre_buffer=False)
+            names = [self._schema.names[number] for number in columns]
+            found: Iterator[Any] = file.iter_batches(min(rows, BLOCK_ROWS), columns=names, use_threads=False)
+            return found
+        reader = self._arrow(columns)
+        if isinstance(reader, pa.RecordBatchFileReader):
+            return (reader.get_batch(number) for number in range(reader.num_record_batches))
+        return iter(reader)
+
+    def _csv(self, columns: list[int], block_bytes: int) -> Any:
+        """The reader of a text file; its columns are named by their number."""
+        names = [str(number) for number in range(len(self.names))]
+        return arrow_csv.open_csv(
+            pa.input_stream(str(self.path), compression=self._compression),
+            arrow_csv.ReadOptions(
+                use_threads=False, block_size=block_bytes, skip_rows=self._num_header_lines, column_names=names
+            ),
+            arrow_csv.ParseOptions(delimiter=_DELIMITERS[self._ending], newlines_in_values=True),
+            arrow_csv.ConvertOptions(
+                include_columns=[names[number] for number in columns],
+                column_types=dict.fromkeys(names, pa.large_string()),
+                strings_can_be_null=False,
+                check_utf8=True,
+            ),
+        )
+
+    def _arrow(self, columns: list[int] | None, is_mapped: bool = True) -> Any:
+        """The reader of a Feather or Arrow file, or of an Arrow stream."""
+        options = pa.ipc.IpcReadOptions(included_fields=columns, use_threads=False)
+        try:
+            return pa.ipc.open_file(self._open(is_mapped), options=options)
+        except pa.ArrowInvalid as error:
+            try:
+                return pa.ipc.open_stream(self._open(is_mapped), options=options)
+            except pa.ArrowException:
+                raise error from None
+
+    def _open(self, is_mapped: bool = True) -> Any:
+        """The bytes of a Parquet, Feather or Arrow file, unpacked where needed.
+
+        Args:
+            is_mapped: Whether the file may be mapped into memory, where it must not change as long as rows are used.
+        """
+        if self._compression is None:
+            return pa.memory_map(str(self.path)) if is_mapped else pa.OSFile(str(self.path))
+        return pa.BufferReader(self._unpacked) if self._scratch is None else pa.PythonFile(self._unpacked)
+
+    @cached_property
+    def _unpacked(self) -> Any:
+        with pa.input_stream(str(self.path), compression=self._compression) as stream:
+            if self._scratch is None:
+                return pa.py_buffer(stream.read())
+            file = tempfile.TemporaryFile(dir=self._scratch)  # noqa: SIM115 - as long as the table is used
+            weakref.finalize(self, file.close)
+            shutil.copyfileobj(stream, file)
+            return file

@@ -1,0 +1,317 @@
+"""What a table says of its nodes beside features: their ids, their classes, and their parts of the split.
+
+Nodes are put in the order of their ids: whole numbers by size, all else as texts. Ids of two tables are compared as
+whole numbers where both are, or where one side's texts are whole numbers too; else as texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from torch import Tensor
+
+from adagpr.data.splits import mask_split, random_split
+from adagpr.data.tables.table import TableData
+from adagpr.data.tables.values import as_texts, as_whole, counted, quoted
+from adagpr.errors import InputError
+from adagpr.graph import SPLIT_NAMES, Split
+
+# What a column of the split may say, in any case.
+PART_OF = {
+    "train": "train",
+    "training": "train",
+    "test": "test",
+    "testing": "test",
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+}
+# More different values than this, on more than half of the rows, are measurements or texts and not classes.
+_MAX_CLASSES = 100
+# More than this are not kept, however many rows there are.
+_MAX_DISTINCT = 1 << 20
+# A class needs this many nodes to be in each of the three parts.
+_MIN_NODES = 3
+_WHOLE = r"^[+-]?\d{1,18}$"
+_NUM_CLASSES_SHOWN, _NUM_IDS_SHOWN = 5, 3
+
+
+def ids_of(table: TableData, column: str) -> Any:
+    """A column of ids as int64 where all are whole numbers, else as texts; a missing id is an error."""
+    if table.kind(column) == "other":
+        raise InputError(f"{table.where(column)}: values of the type {table.values(column).type} cannot be ids.")
+    missing = table.missing(column)
+    if missing.any():
+        count = int(missing.sum())
+        more = f" ({count} such rows)" if count > 1 and not table.is_part else ""
+        raise InputError(f"{table.where(column, table.first(missing))}: the id is missing{more}.")
+    whole = as_whole(table.values(column))
+    return table.texts(column) if whole is None else whole
+
+
+def ordered_ids(ids: Any, where: str) -> tuple[Any, np.ndarray | None]:
+    """The ids in order, and the position that each had unless that is the order already.
+
+    Args:
+        ids: Ids in the order of the rows; one that occurs twice is an error.
+        where: The column that they are from.
+    """
+    if pc.all(pc.less(ids[:-1], ids[1:]), min_count=0).as_py():
+        return ids, None
+    order = pc.array_sort_indices(ids)
+    ordered = ids.take(order)
+    repeats = np.flatnonzero(pc.equal(ordered[:-1], ordered[1:]).to_numpy(zero_copy_only=False))
+    if len(repeats):
+        raise _repeated(ordered, order.to_numpy(), repeats, where)
+    return ordered, order.to_numpy().astype(np.int64)
+
+
+def _repeated(ordered: Any, order: np.ndarray, repeats: np.ndarray, where: str) -> InputError:
+    """The error for ids that equal the next one in order."""
+    starts = repeats[np.diff(repeats, prepend=-2) > 1]
+    shown = []
+    for start in starts[:_NUM_IDS_SHOWN]:
+        end = int(start) + 2
+        while end < len(ordered) and ordered[end] == ordered[int(start)]:
+            end += 1
+        rows = np.sort(order[start:end]) + 1
+        more = ", ..." if len(rows) > 2 else ""
+        shown.append(f"{quoted(ordered[int(start)])} (rows {rows[0]} and {rows[1]}{more})")
+    what = "1 id is" if len(starts) == 1 else f"{len(starts)} ids are"
+    first = "" if len(starts) <= _NUM_IDS_SHOWN else "the first "
+    return InputError(f"{where}: {what} in more than one row: {first}{', '.join(shown)}.")
+
+
+class IdLookup:
+    """Finds nodes by their id.
+
+    Args:
+        ids: The ids in order, whole numbers or texts.
+    """
+
+    def __init__(self, ids: Any) -> None:
+        self._ids = ids
+        self._is_text = pa.types.is_large_string(ids.type)
+
+    def places(self, values: Any) -> np.ndarray:
+        """The place of each id among those of the nodes, -1 for one that no node has.
+
+        Args:
+            values: Ids from `ids_of`.
+        """
+        is_text = pa.types.is_large_string(values.type)
+        if self._is_text and not is_text and self._numbers is not None:
+            order, numbers = self._numbers
+            places = _places(numbers, values)
+            return np.where(places < 0, -1, order[places])
+        if self._is_text:
+            texts = values if is_text else values.cast(pa.large_string())
+            found = pc.fill_null(pc.index_in(texts, value_set=self._ids), -1)
+            return np.asarray(found.to_numpy(zero_copy_only=False)).astype(np.int64)
+        return _places(self._ids.to_numpy(), _whole_texts(values) if is_text else values)
+
+    @cached_property
+    def _numbers(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Ids that are texts as whole numbers in order, behind their places; none where they are no such numbers."""
+        whole = _whole_texts(self._ids)
+        if whole.null_count or pc.count_distinct(whole).as_py() < len(whole):
+            return None
+        order = pc.array_sort_indices(whole)
+        return order.to_numpy().astype(np.int64), whole.take(order).to_numpy()
+
+
+def _places(ids: np.ndarray, values: Any) -> np.ndarray:
+    """The place of each whole number among ids in order, -1 where it is missing or none of them."""
+    known = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), dtype=bool) if values.null_count else True
+    numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
+    if len(ids) and ids[0] == 0 and ids[-1] == len(ids) - 1:
+        return np.where((numbers >= 0) & (numbers < len(ids)) & known, numbers, -1)
+    places = np.minimum(np.searchsorted(ids, numbers), len(ids) - 1)
+    return np.where((ids[places] == numbers) & known, places, -1)
+
+
+def _whole_texts(texts: Any) -> Any:
+    """Texts as whole numbers, missing where they are none."""
+    is_whole = pc.match_substring_regex(texts, _WHOLE)
+    kept = pc.if_else(is_whole, pc.replace_substring_regex(texts, r"^\+", ""), pa.scalar(None, texts.type))
+    return kept.cast(pa.int64())
+
+
+class Labels:
+    """The labels of a table's rows, collected block by block."""
+
+    def __init__(self, where: str, column: str) -> None:
+        self._where, self._column = where, column
+        self._code_of: dict[Any, int] = {}
+        self._codes: list[np.ndarray] = []
+        self._num_known = 0
+
+    def add(self, block: TableData) -> None:
+        """Adds the labels of a block."""
+        values = self._countable(block)
+        encoded = values.dictionary_encode()
+        known = [self._code_of.setdefault(label, len(self._code_of)) for label in encoded.dictionary.to_pylist()]
+        self._num_known += len(values) - values.null_count
+        if len(self._code_of) > _MAX_DISTINCT:
+            raise self._too_many()
+        places = pc.fill_null(encoded.indices, len(known)).to_numpy(zero_copy_only=False)
+        self._codes.append(np.array([*known, -1], dtype=np.int32)[places])
+
+    def classes(self) -> tuple[np.ndarray, tuple[str, ...]]:
+        """The class of each row, -1 where the label is missing, and the names of the classes.
+
+        Names are in the order of size for numbers, of the alphabet for texts.
+
+        Raises:
+            InputError: All labels are missing, there is one class only, or no classes but measurements or texts.
+        """
+        if not self._code_of:
+            raise InputError(f"{self._where}: every label is missing; at least two classes are needed to learn.")
+        if len(self._code_of) > _MAX_CLASSES and 2 * len(self._code_of) > self._num_known:
+            raise self._too_many()
+        labels = sorted(self._code_of)
+        names = tuple(str(label).lower() if isinstance(label, bool) else str(label) for label in labels)
+        if len(labels) == 1:
+            raise InputError(
+                f"{self._where}: every known label is {quoted(names[0])}; at least two classes are needed to learn."
+            )
+        place = {label: number for number, label in enumerate(labels)}
+        class_of = np.array([*(place[label] for label in self._code_of), -1], dtype=np.int32)
+        return class_of[np.concatenate(self._codes)], names
+
+    def _countable(self, block: TableData) -> Any:
+        """Labels as whole numbers, truth values or texts."""
+        kind, values = block.kind(self._column), block.values(self._column)
+        if kind == "other":
+            raise InputError(f"{self._where}: values of the type {values.type} cannot be labels.")
+        if kind in ("whole", "real"):
+            whole = as_whole(values)
+            if whole is None:
+                raise _continuous(block, self._column)
+            return whole
+        return values if kind == "boolean" else block.texts(self._column)
+
+    def _too_many(self) -> InputError:
+        return InputError(
+            f"{self._where}: there are {len(self._code_of)} different values on {self._num_known} rows; labels must be "
+            "classes that return, not measurements or texts."
+        )
+
+
+def classes(nodes: TableData, column: str) -> tuple[Tensor, tuple[str, ...]]:
+    """The class of each node, -1 where the label is missing, and the names of the classes; see `Labels`."""
+    labels = Labels(nodes.where(column), column)
+    labels.add(nodes)
+    y, names = labels.classes()
+    return torch.from_numpy(y.astype(np.int64)), names
+
+
+def named_classes(nodes: TableData, column: str, names: Sequence[str]) -> Tensor:
+    """The class of each node among classes that are known already; another label is an error that names the row."""
+    nodes.require(column)
+    texts = as_texts(nodes.values(column)) if nodes.kind(column) != "text" else nodes.texts(column)
+    found = pc.fill_null(pc.index_in(texts, value_set=pa.array(names, pa.large_string())), -1)
+    y = found.to_numpy(zero_copy_only=False).astype(np.int64)
+    odd = (y < 0) & ~nodes.missing(column)
+    if odd.any():
+        position = nodes.first(odd)
+        raise InputError(
+            f"{nodes.where(column, position)}: {quoted(texts[position])} is none of the classes of the model."
+        )
+    return torch.from_numpy(y)
+
+
+def _continuous(nodes: TableData, column: str) -> InputError:
+    numbers = pc.fill_null(nodes.values(column), 0).to_numpy(zero_copy_only=False).astype(np.float64)
+    odd = ~np.isfinite(numbers) | (numbers != np.floor(numbers)) | (np.abs(numbers) > 2.0**53)
+    position = nodes.first(odd) if odd.any() else 0
+    return InputError(
+        f"{nodes.where(column, position)}: the label is {numbers[position]:g}; labels must be classes, not a measure."
+    )
+
+
+def label_messages(y: np.ndarray, names: Sequence[str]) -> list[str]:
+    """Sentences on nodes without a label, and on classes with too few nodes to be in every part of a split."""
+    num_missing = int((y < 0).sum())
+    messages = [f"Without a label: {num_missing} of {len(y)} nodes."] if num_missing else []
+    counts = np.bincount(y[y >= 0], minlength=len(names))
+    rare = [f"{quoted(name)} ({count})" for name, count in zip(names, counts, strict=True) if 0 < count < _MIN_NODES]
+    if rare:
+        more = f" and {len(rare) - _NUM_CLASSES_SHOWN} more" if len(rare) > _NUM_CLASSES_SHOWN else ""
+        messages.append(
+            f"With fewer than {_MIN_NODES} labelled nodes, so that validation and test cannot show how well they are "
+            f"learnt: {len(rare)} of {len(names)} classes, {', '.join(rare[:_NUM_CLASSES_SHOWN])}{more}."
+        )
+    return messages
+
+
+def stratified_split(y: Tensor, seed: int = 0, fractions: Sequence[float] = (0.6, 0.2, 0.2)) -> Split | None:
+    """Draws one split class by class; every node of a class of one or two is for training.
+
+    Args:
+        y: Class of each node, -1 where unknown.
+        seed: Chooses the split; not negative.
+        fractions: Shares of train, val and test, each above 0, together at most 1.
+
+    Returns:
+        A split named ``stratified/<seed>``, or none if every class has fewer than three labelled nodes.
+
+    Example:
+        >>> split = stratified_split(torch.tensor([0] * 5 + [1] * 5 + [2, 2]))
+        >>> split.name, split.train.tolist()[-2:]
+        ('stratified/0', [10, 11])
+    """
+    labels = y.numpy()
+    counts = np.bincount(labels[labels >= 0], minlength=1)
+    rare = (labels >= 0) & (counts < _MIN_NODES)[labels]
+    common = np.where(rare, -1, labels)
+    if (common < 0).all():
+        return None
+    split = random_split(torch.from_numpy(common), seed, fractions)
+    train = torch.cat([split.train, torch.from_numpy(np.flatnonzero(rare))]).sort().values
+    return replace(split, train=train, name=f"stratified/{seed}")
+
+
+def split_codes(nodes: TableData, column: str) -> np.ndarray:
+    """The part of the split that each row names: 1, 2 or 3 for train, val or test, and 0 where there is no value."""
+    texts = pc.utf8_lower(nodes.texts(column))
+    found = pc.index_in(texts, value_set=pa.array(list(PART_OF), pa.large_string()))
+    places = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    odd = (places < 0) & ~nodes.missing(column)
+    if odd.any():
+        position = nodes.first(odd)
+        raise InputError(
+            f"{nodes.where(column, position)}: {quoted(texts[position])} is no part of a split; expected train, val or "
+            "test."
+        )
+    numbers = np.array([*(1 + SPLIT_NAMES.index(part) for part in PART_OF.values()), 0], dtype=np.int8)
+    return np.asarray(numbers[places])
+
+
+def check_split_codes(codes: np.ndarray, y: np.ndarray, where: str) -> list[str]:
+    """Sentences on nodes that are in a part of the split and have no label; raises where a part has no other."""
+    messages, has_label = [], y >= 0
+    for number, part in enumerate(SPLIT_NAMES, start=1):
+        num_unlabelled = int(((codes == number) & ~has_label).sum())
+        if num_unlabelled:
+            reason = "it has" if num_unlabelled == 1 else "they have"
+            messages.append(f"Left out of {part} because {reason} no label: {counted(num_unlabelled, 'node')}.")
+        if not ((codes == number) & has_label).any():
+            raise InputError(f"{where}: there are no {part} nodes with a label.")
+    return messages
+
+
+def given_split(nodes: TableData, column: str, y: Tensor) -> tuple[Split, list[str]]:
+    """The split of a column with train, val and test in it, and sentences on what was left out.
+
+    A node with no value is in no part, nor is one without a label.
+    """
+    codes = split_codes(nodes, column)
+    messages = check_split_codes(codes, y.numpy(), nodes.where(column))
+    train, val, test = ((codes == number) & (y.numpy() >= 0) for number in (1, 2, 3))
+    return mask_split(train, val, test, "given"), messages

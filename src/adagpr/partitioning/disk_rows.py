@@ -1,0 +1,160 @@
+"""The adjacency of a graph that does not fit: its edges sorted on disk by their source, then merged row by row.
+
+An edge is the number ``2 * (source * num_nodes + target)``, plus 1 where it is the reverse of a row of the table.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from adagpr.data import EdgeCounts, merge_repeated
+from adagpr.partitioning.buckets import append, in_slices, ranges
+
+# Files that edges are sorted into, and ranges of sources whose edges are counted.
+NUM_BUCKETS = 256
+NUM_UNITS = 1 << 16
+# The files of the merged rows, and what an entry is in each; that of the weights is empty if edges have none.
+ENTRIES: dict[str, np.dtype[Any]] = {"columns": np.dtype(np.int32), "weights": np.dtype(np.float64)}
+
+
+class EdgeSorter:
+    """Sends edges to files by their source.
+
+    Attributes:
+        unit_counts: Edges from each unit of sources.
+    """
+
+    def __init__(self, folder: Path, num_nodes: int) -> None:
+        self._folder, self._num_nodes = folder, num_nodes
+        self._unit = -(-num_nodes // NUM_UNITS)
+        self.unit_counts = np.zeros(-(-num_nodes // self._unit), dtype=np.int64)
+
+    def add(self, sources: np.ndarray, targets: np.ndarray, weights: np.ndarray | None, is_reverse: bool) -> None:
+        """Adds edges; a reverse one counts as no row of the table."""
+        keys = 2 * (sources * self._num_nodes + targets) + is_reverse
+        records = keys
+        if weights is not None:
+            records = np.empty(len(keys), dtype=_record_kind(True))
+            records["key"], records["weight"] = keys, weights
+        append(self._folder, sources // -(-self._num_nodes // NUM_BUCKETS), records)
+        self.unit_counts += np.bincount(sources // self._unit, minlength=len(self.unit_counts))
+
+
+class RowMerger:
+    """Makes rows of the adjacency from sorted edges, each entry once, and notes what is found in them.
+
+    Attributes:
+        lengths: Entries of each row, behind a 0.
+        degree: Sum of each row's weights, if entries have some.
+        counts: Edges that are repeated or loops, and nodes without one.
+    """
+
+    def __init__(self, work: Path, num_nodes: int, is_weighted: bool) -> None:
+        self._work, self._num_nodes, self._is_weighted = work, num_nodes, is_weighted
+        self.lengths = np.zeros(num_nodes + 1, dtype=np.int64)
+        self.degree = np.zeros(num_nodes if is_weighted else 0)
+        self.counts = EdgeCounts(num_alone=num_nodes)
+        self._touched = np.zeros(num_nodes, dtype=bool)
+        self._forward = self._backward = 0
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether a sum of hashes over all entries is that over their reverses."""
+        return self._forward == self._backward
+
+    def merge(self, unit_counts: np.ndarray, slice_bytes: int, tell: Any) -> None:
+        """Writes the files of `ENTRIES`.
+
+        Args:
+            unit_counts: Edges from each unit of sources.
+            slice_bytes: Bytes that may be used at a time.
+            tell: Told how many rows are done.
+        """
+        unit = -(-self._num_nodes // NUM_UNITS)
+        before = np.concatenate([[0], np.cumsum(unit_counts)])
+        with (self._work / "columns").open("wb") as columns, (self._work / "weights").open("wb") as weights:
+            for low, high in ranges(before, slice_bytes // (128 if self._is_weighted else 64)):
+                low, high = low * unit, min(high * unit, self._num_nodes)
+                keys, values = self._merged(self._edges_from(low, high, max(1, slice_bytes // 512)))
+                self._note(low, high, keys, values)
+                (keys % self._num_nodes).astype(ENTRIES["columns"]).tofile(columns)
+                if values is not None:
+                    values.tofile(weights)
+                tell(high)
+        self.counts.num_alone = int((~self._touched).sum())
+        shutil.rmtree(self._work / "edges")
+
+    def _edges_from(self, low: int, high: int, num_rows: int) -> np.ndarray:
+        """The edges from a range of sources, as they came."""
+        bucket, kind = -(-self._num_nodes // NUM_BUCKETS), _record_kind(self._is_weighted)
+        first, last = 2 * self._num_nodes * low, 2 * self._num_nodes * high
+        found = [np.empty(0, dtype=kind)]
+        for number in range(low // bucket, (high - 1) // bucket + 1):
+            for records in in_slices(self._work / "edges", number, kind, num_rows):
+                keys = records["key"] if self._is_weighted else records
+                found.append(records[(keys >= first) & (keys < last)])
+        return np.concatenate(found)
+
+    def _merged(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Each entry once, in order, and its weight if it has one: of the two directions the larger."""
+        keys, weights = (records["key"], records["weight"]) if self._is_weighted else (records, None)
+        num_forward = len(keys) - int((keys & 1).sum())
+        keys, weights = merge_repeated(keys, weights)
+        self.counts.num_repeated += num_forward - int((keys & 1 == 0).sum())
+        keys >>= 1
+        starts = np.flatnonzero(np.diff(keys, prepend=-1))
+        if weights is not None and len(starts):
+            weights = np.maximum.reduceat(weights, starts)
+        return keys[starts], weights
+
+    def _note(self, low: int, high: int, keys: np.ndarray, weights: np.ndarray | None) -> None:
+        """Takes note of the entries of a range of rows, given as row times number of nodes plus column."""
+        num_nodes = self._num_nodes
+        rows, columns = keys // num_nodes, keys % num_nodes
+        lengths = np.bincount(rows - low, minlength=high - low)
+        self.lengths[low + 1 : high + 1] = lengths
+        is_other = rows != columns
+        self._touched[rows[is_other]] = self._touched[columns[is_other]] = True
+        self.counts.num_loops += int((~is_other).sum())
+        if weights is not None:
+            indptr = np.concatenate([[0], np.cumsum(lengths)])
+            self.degree[low:high] = sp.csr_array((weights, columns, indptr), shape=(high - low, num_nodes)).sum(axis=1)
+        self._forward = (self._forward + _sum_of_hashes(keys, weights)) % 2**64
+        self._backward = (self._backward + _sum_of_hashes(columns * num_nodes + rows, weights)) % 2**64
+
+
+def read_entries(work: Path, name: str, indptr: np.ndarray, low: int, high: int) -> np.ndarray:
+    """Columns or weights of the rows of a range of nodes.
+
+    Args:
+        work: Folder of the merged rows.
+        name: Which of `ENTRIES`.
+        indptr: Where rows start and end.
+        low: First row.
+        high: Row behind the last.
+    """
+    start, end = int(indptr[low]), int(indptr[high])
+    return np.fromfile(work / name, ENTRIES[name], end - start, offset=start * ENTRIES[name].itemsize)
+
+
+def _record_kind(is_weighted: bool) -> np.dtype[Any]:
+    """How an edge is written: its number, and its weight if it has one."""
+    return np.dtype([("key", np.int64), ("weight", np.float64)]) if is_weighted else np.dtype(np.int64)
+
+
+def _sum_of_hashes(keys: np.ndarray, weights: np.ndarray | None) -> int:
+    marks = _hashed(keys) if weights is None else _hashed(_hashed(keys) ^ weights.view(np.uint64))
+    return int(marks.sum(dtype=np.uint64))
+
+
+def _hashed(numbers: np.ndarray) -> np.ndarray:
+    """The finaliser of SplitMix64 of 64-bit words."""
+    word = numbers.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return word ^ (word >> np.uint64(31))

@@ -1,0 +1,538 @@
+"""Two tables that do not fit, cut into parts in a bounded amount of memory.
+
+The tables are read in batches. What stays in memory grows with the nodes alone, by some 50 bytes each; edges and
+features go through files below ``.work``, in slices that fit what is left. The stages:
+
+1. *nodes*: ids, classes and the split; nodes are put in the order of their ids.
+2. *edges*: each end looked up and written, in both directions unless directed, to the bucket of its source.
+3. *rows*: every slice of sources sorted, repeated edges merged: the rows of the adjacency in one long file.
+4. *assign*: `greedy` reads that file several times.
+5. *scatter*: rows and features sent to one file per part, and the sum of the graph taken.
+6. *finish*: the parts, one by one.
+
+A stage that was interrupted starts anew, one that is done is not repeated. The result is a function of the tables and
+the arguments, not of the memory. Its graph and split are those of the tables when they are read whole with ``as_is``,
+to the bit and with the same sums (unless features are so sparse that they are then kept as such).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from adagpr.data import (
+    Columns,
+    IdLookup,
+    Labels,
+    NumberColumn,
+    Recipe,
+    TableFile,
+    VectorColumn,
+    as_is_columns,
+    check_split_codes,
+    feature_columns,
+    find_columns,
+    ids_of,
+    label_messages,
+    ordered_ids,
+    parse_split,
+    read_ends,
+    read_weights,
+    split_codes,
+    stratified_split,
+)
+from adagpr.errors import InputError
+from adagpr.files import write_atomically
+from adagpr.graph import SPLIT_NAMES
+from adagpr.partitioning.assign import Block, block_size, check_num_parts, greedy
+from adagpr.partitioning.buckets import append, fresh, ranges, read_bucket
+from adagpr.partitioning.cut import (
+    Numbering,
+    OnProgress,
+    PartitionState,
+    local_rows,
+    metis_memory,
+    opened,
+    write_parts,
+)
+from adagpr.partitioning.disk_rows import ENTRIES, EdgeSorter, RowMerger, read_entries
+from adagpr.partitioning.parts import ROLES, Manifest, Parts, Rows, positions
+
+# How much is read and held at a time; the result depends on none of it. Bytes per node: ids, parts, numbers by part,
+# where rows start, degrees, and a copy of one of them.
+BYTES_PER_NODE, BYTES_PER_TEXT_ID = 48, 64
+# Bytes that are there for slices however many nodes there are.
+MIN_SLICE = 16 * 2**20
+# The most rows of a table of nodes, and of one of edges, at a time.
+MAX_ROWS, MAX_EDGES = 1 << 17, 1 << 22
+MAX_NODES = 2**31 - 1
+
+
+def partition_tables(
+    nodes: Path | str,
+    edges: Path | str,
+    num_parts: int,
+    out: Path | str,
+    memory: float,
+    *,
+    label: str = "y",
+    id: str | None = None,  # noqa: A002 - the name that the command line has too
+    source: str | None = None,
+    target: str | None = None,
+    weight: str | None = None,
+    directed: bool = False,
+    features: Sequence[str] | None = None,
+    as_is: bool = False,
+    split_column: str | None = None,
+    split: str | None = None,
+    seed: int = 0,
+    on_progress: OnProgress | None = None,
+) -> Parts:
+    """Cuts the graph of two tables into parts on disk, in bounded memory; the same call resumes after a stop.
+
+    Columns are found, and edges merged, as `adagpr.from_tables` does. Numbers are features as they are, in float32; a
+    column of lists of one length gives one feature for each item, and other columns are left out.
+
+    Args:
+        nodes: File of the table of nodes.
+        edges: File of the table of edges.
+        num_parts: Number of parts, at most that of the nodes.
+        out: Folder of the partition.
+        memory: Bytes to use beside what Python and its libraries take; the result does not depend on it.
+        label: Column of the classes; this and the following are arguments of `adagpr.from_tables`.
+        id: Column of the ids.
+        source: Column where edges start.
+        target: Column where edges end.
+        weight: Column of the weights.
+        directed: Whether edges are directed.
+        features: Columns to make features of.
+        as_is: Whether the caller knows that numbers are taken as they are; else a note says so.
+        split_column: Column that says train, val or test.
+        split: ``given``, ``stratified`` or ``stratified/7``; by default that of the column, else ``stratified``.
+        seed: Chooses the split where one is drawn.
+        on_progress: Told of every slice.
+
+    Raises:
+        InputError: A table cannot be used, ``memory`` is too small for the nodes, or ``out`` holds another partition.
+    """
+    scratch = next(folder for folder in Path(out).absolute().parents if folder.is_dir())
+    tables = TableFile(nodes, scratch), TableFile(edges, scratch)
+    columns = find_columns(*tables, label, id, source, target, weight, split_column)
+    kind, number = parse_split(split, ("given", "stratified"), 1, "adagpr partition --help") if split else (None, None)
+    if kind == "given" and columns.split is None:
+        raise InputError("Split 'given': the table of nodes has no column that says train, val or test.")
+    is_drawn, seed = kind == "stratified" or columns.split is None, seed if number is None else number
+    asked = {**asdict(columns), "features": features, "directed": directed, "seed": seed, "num_parts": num_parts}
+    asked |= {"split": None} if is_drawn else {}
+    with opened(Path(out), {**asked, "method": "greedy", "files": [table.stamp for table in tables]}) as progress:
+        if isinstance(progress, Parts):
+            return progress
+        limit = int(min(memory, 2**60))
+        job = _Job(*tables, columns, features, num_parts, directed, is_drawn, seed, limit, as_is, progress, on_progress)
+        for name, stage in _STAGES.items():
+            if name not in progress.stages:
+                progress.record(name, stage(job))
+        return _finish(job)
+
+
+def tables_memory(nodes: Path | str, edges: Path | str) -> float:
+    """Bytes that `adagpr.partitioning.partition_graph` needs for the graph of two tables, roughly."""
+    return metis_memory(2 * TableFile(edges).most_rows, TableFile(nodes).most_bytes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """What every stage is given: what was asked, and what earlier stages left."""
+
+    nodes: TableFile
+    edges: TableFile
+    columns: Columns
+    asked_features: Sequence[str] | None
+    num_parts: int
+    directed: bool
+    is_drawn: bool
+    seed: int
+    memory: int
+    as_is: bool
+    progress: PartitionState
+    on_progress: OnProgress | None
+
+    @cached_property
+    def work(self) -> Path:
+        """Folder of the files between stages."""
+        return self.progress.work
+
+    @cached_property
+    def features(self) -> tuple[list[NumberColumn | VectorColumn], list[str]]:
+        """What features are made of, and sentences about it."""
+        wanted, about = feature_columns(self.nodes, self.columns.of_nodes, self.asked_features)
+        self.nodes.survey([*self.columns.of_nodes, *wanted])
+        entries, messages = as_is_columns(self.nodes, wanted, self.asked_features is not None)
+        return entries, [*messages, *about]
+
+    @cached_property
+    def num_features(self) -> int:
+        """Number of features."""
+        return sum(len(entry.feature_names) for entry in self.features[0])
+
+    @cached_property
+    def num_nodes(self) -> int:
+        """Number of nodes, once they are read."""
+        return int(self.progress.stages["nodes"]["num_nodes"])
+
+    @cached_property
+    def is_weighted(self) -> bool:
+        """Whether edges have weights."""
+        return self.columns.weight is not None
+
+    @cached_property
+    def slice_bytes(self) -> int:
+        """Bytes that one slice may take: half of what is left, as copies come and go."""
+        return max(MIN_SLICE, self.memory - BYTES_PER_NODE * self.num_nodes) // 2
+
+    def tell(self, what: str, done: int, total: int) -> None:
+        """Tells the caller how far a stage is; a total of 0 is not known."""
+        if self.on_progress is not None:
+            self.on_progress(what, done, total)
+
+    def keep(self, name: str, array: np.ndarray) -> None:
+        """Leaves an array for later stages."""
+
+        def write(temporary: Path) -> None:
+            with temporary.open("wb") as file:
+                np.save(file, array, allow_pickle=False)
+
+        write_atomically(self.work / f"{name}.npy", write)
+
+    def load(self, name: str) -> np.ndarray:
+        """An array that an earlier stage left, mapped into memory."""
+        found: np.ndarray = np.load(self.work / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        return found
+
+    def keep_ids(self, ids: Any) -> None:
+        """Leaves the ids of the nodes in order."""
+
+        def write(temporary: Path) -> None:
+            table = pa.table({"node_id": ids})
+            with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+                writer.write_table(table)
+
+        write_atomically(self.work / "ids.arrow", write)
+
+    def load_ids(self) -> Any:
+        """The ids in order, mapped into memory; none where they are the numbers from 0 on."""
+        if not (self.work / "ids.arrow").exists():
+            return None
+        with pa.memory_map(str(self.work / "ids.arrow")) as file:
+            return pa.ipc.open_file(file).read_all()["node_id"].chunk(0)
+
+
+def _read_nodes(job: _Job) -> dict[str, Any]:
+    """Leaves ``y`` and ``role`` in the order of the ids, the ids, and ``rank``, the place of each row in that order."""
+    _ = job.features
+    num_nodes = job.nodes.num_rows
+    if num_nodes == 0:
+        raise InputError(f"{job.nodes.name}: there are columns but no rows.")
+    check_num_parts(job.num_parts, num_nodes)
+    if num_nodes > MAX_NODES:
+        raise InputError(f"{job.nodes.name}: there are {num_nodes} nodes; at most {MAX_NODES} can be cut.")
+    ids, labels, codes = _scan(job, as_text=False)
+    if ids is None:
+        ids, labels, codes = _scan(job, as_text=True)
+    ids, order = ordered_ids(ids, job.nodes.where(job.columns.id))
+    y, class_names = labels.classes()
+    if order is not None:
+        y, codes = y[order], codes[order]
+        rank = np.empty(num_nodes, dtype=np.int32)
+        rank[order] = np.arange(num_nodes, dtype=np.int32)
+        job.keep("rank", rank)
+    if not (pa.types.is_integer(ids.type) and ids[0].as_py() == 0 and ids[-1].as_py() == num_nodes - 1):
+        job.keep_ids(ids)
+    is_sorted = order is None
+    del ids, order
+    role, messages = _roles(job, codes, y)
+    job.keep("y", y)
+    job.keep("role", role)
+    return {
+        "num_nodes": num_nodes,
+        "is_sorted": is_sorted,
+        "class_names": class_names,
+        "counts": {f"num_{part}": int((role == number).sum()) for part, number in ROLES.items()},
+        "split": f"stratified/{job.seed}" if job.is_drawn else "given",
+        "messages": [*label_messages(y, class_names), *messages],
+    }
+
+
+def _scan(job: _Job, as_text: bool) -> tuple[Any, Labels, np.ndarray]:
+    """Ids, labels and what the rows say of the split; no ids where they were to be whole numbers and are not."""
+    num_nodes, columns = job.nodes.num_rows, job.columns
+    has_texts = as_text or job.nodes.kind(columns.id) == "text"
+    needed = num_nodes * (BYTES_PER_NODE + (BYTES_PER_TEXT_ID if has_texts else 0)) + MIN_SLICE
+    if needed > job.memory:
+        raise InputError(
+            f"{job.nodes.name}: what is kept of {num_nodes} nodes needs {needed / 1e9:.3f} GB of memory, but "
+            f"{job.memory / 1e9:.3f} GB are allowed."
+        )
+    ids, codes, labels = [], [], Labels(job.nodes.where(str(columns.label)), str(columns.label))
+    for block in job.nodes.blocks(columns.of_nodes, MAX_ROWS):
+        own = ids_of(block, columns.id)
+        if pa.types.is_large_string(own.type) and not has_texts:
+            return None, labels, np.empty(0)
+        ids.append(block.texts(columns.id) if has_texts else own)
+        labels.add(block)
+        if not job.is_drawn:
+            codes.append(split_codes(block, str(columns.split)))
+        job.tell("reading the nodes", int(block.rows[-1]), num_nodes)
+    return pa.concat_arrays(ids), labels, np.concatenate(codes) if codes else np.zeros(num_nodes, dtype=np.int8)
+
+
+def _roles(job: _Job, codes: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """What each node is for, 0 for one without a label, and sentences about it."""
+    messages: list[str] = []
+    if job.is_drawn:
+        drawn = stratified_split(torch.from_numpy(y), job.seed)
+        if drawn is None:
+            raise InputError("There are too few labels for a split: no class has three labelled nodes.")
+        codes = np.zeros(len(y), dtype=np.int8)
+        for part, number in ROLES.items():
+            codes[getattr(drawn, part).numpy()] = number
+    else:
+        messages = check_split_codes(codes, y, job.nodes.where(str(job.columns.split)))
+    role = np.where(y < 0, 0, codes).astype(np.int8)
+    if len(np.unique(y[role == ROLES["train"]])) < 2:
+        raise InputError(f"{job.nodes.name}: the training nodes are all of one class; at least two are needed.")
+    return role, messages
+
+
+def _sort_edges(job: _Job) -> dict[str, Any]:
+    """Leaves the edges in buckets of sources, and ``unit_counts``, how many there are from each unit of sources."""
+    columns, ids = job.columns, job.load_ids()
+    sorter = EdgeSorter(fresh(job.work / "edges"), job.num_nodes)
+    lookup = IdLookup(pa.array(np.arange(job.num_nodes)) if ids is None else ids)
+    num_zero, num_rows = 0, 0
+    for block in job.edges.blocks(columns.of_edges, max(4096, min(MAX_EDGES, job.slice_bytes // 512))):
+        sources, targets = read_ends(block, columns, lookup, job.nodes.where(columns.id))
+        weights = None if columns.weight is None else read_weights(block, columns.weight)
+        if weights is not None:
+            kept = weights > 0
+            num_zero += int((~kept).sum())
+            sources, targets, weights = sources[kept], targets[kept], weights[kept]
+        sorter.add(sources, targets, weights, is_reverse=False)
+        if not job.directed:
+            sorter.add(targets, sources, weights, is_reverse=True)
+        num_rows = int(block.rows[-1])
+        job.tell("reading the edges", num_rows, 0)
+    if num_rows == 0:
+        raise InputError(f"{job.edges.name}: there are columns but no rows.")
+    job.keep("unit_counts", sorter.unit_counts)
+    return {"num_rows": num_rows, "num_zero": num_zero}
+
+
+def _merge_rows(job: _Job) -> dict[str, Any]:
+    """Leaves the rows of the adjacency, ``indptr``, and ``degree`` where edges have weights."""
+    merger = RowMerger(job.work, job.num_nodes, job.is_weighted)
+    merger.merge(
+        job.load("unit_counts"), job.slice_bytes, lambda row: job.tell("merging the edges", row, job.num_nodes)
+    )
+    num_edges = int(merger.lengths.sum())
+    needed = 1.1 * (48 * num_edges + (4 * job.num_features + 64) * job.num_nodes) / job.num_parts
+    if needed > job.slice_bytes:
+        raise InputError(
+            f"One of {job.num_parts} parts needs about {needed / 1e9:.3f} GB of memory, more than the "
+            f"{job.slice_bytes / 1e9:.3f} GB that are left for it: ask for more parts."
+        )
+    job.keep("indptr", np.cumsum(merger.lengths))
+    if job.is_weighted:
+        job.keep("degree", merger.degree)
+    merger.counts.num_zero = job.progress.stages["edges"].get("num_zero", 0)
+    messages = merger.counts.messages(job.edges.name, job.is_weighted, job.num_nodes)
+    return {"is_symmetric": merger.is_symmetric, "num_edges": num_edges, "messages": messages}
+
+
+def _assign(job: _Job) -> dict[str, Any]:
+    """Leaves ``part``, the part of each node."""
+    num_nodes, indptr = job.num_nodes, np.array(job.load("indptr"))
+
+    def read_rows() -> Iterator[Block]:
+        for low, high in ranges(indptr, job.slice_bytes // 64, block_size(num_nodes, job.num_parts)):
+            yield low, indptr[low : high + 1] - indptr[low], read_entries(job.work, "columns", indptr, low, high)
+
+    def tell(number: int, node: int) -> None:
+        job.tell(f"assigning the nodes, pass {number + 1}", node, num_nodes)
+
+    job.keep("part", greedy(read_rows, num_nodes, int(indptr[-1]), job.num_parts, on_block=tell))
+    return {}
+
+
+def _scatter(job: _Job) -> dict[str, Any]:
+    """Leaves columns, weights and features in folders with one file per part; takes the sums of graph and split."""
+    part, indptr, y = np.array(job.load("part")), job.load("indptr"), job.load("y")
+    total = _GraphSum(job.num_features, job.progress.stages["nodes"]["class_names"], job.load_ids())
+    total.begin(np.int64, indptr.shape)
+    total.add(indptr)
+    for name, kind in (("columns", np.int64), ("weights", np.float64)):
+        total.begin(kind, (int(indptr[-1]),))
+        folder = fresh(job.work / f"{name}-of-parts")
+        for low, high in ranges(indptr, job.slice_bytes // 96):
+            if name == "weights" and not job.is_weighted:
+                total.add(np.ones(int(indptr[high] - indptr[low])))
+                continue
+            entries = read_entries(job.work, name, indptr, low, high)
+            total.add(entries)
+            append(folder, np.repeat(part[low:high], np.diff(indptr[low : high + 1])), entries)
+            job.tell("sorting the edges", high, len(part))
+    total.begin(np.int64, y.shape)
+    for low in range(0, len(y), MAX_EDGES):
+        total.add(y[low : low + MAX_EDGES])
+    total.begin(np.float32, (len(y), job.num_features))
+    folder = fresh(job.work / "features")
+    for low, x in _ordered_features(job):
+        total.add(x)
+        append(folder, part[low : low + len(x)], x)
+        job.tell("sorting the features", low + len(x), len(part))
+    return {"graph_sha256": total.hexdigest(), "split_sha256": _split_sum(job.load("role"))}
+
+
+def _ordered_features(job: _Job) -> Iterator[tuple[int, np.ndarray]]:
+    """The features in the order of the nodes, each block with the place of its first row."""
+    if job.progress.stages["nodes"]["is_sorted"]:
+        yield from _features(job)
+        return
+    rank, width, folder = job.load("rank"), job.num_features, fresh(job.work / "features-by-place")
+    step = max(1, min(MAX_ROWS, job.slice_bytes // 4 // (16 * width + 64)))
+    for first, x in _features(job):
+        places = rank[first : first + len(x)].astype(np.int32)
+        append(folder, places // step, np.concatenate([places.view(np.float32)[:, None], x], axis=1))
+    for low in range(0, len(rank), step):
+        rows = np.fromfile(folder / str(low // step), np.float32).reshape(-1, width + 1)
+        order = np.argsort(np.ascontiguousarray(rows[:, 0]).view(np.int32))
+        yield low, np.ascontiguousarray(rows[order, 1:])
+    shutil.rmtree(folder)
+
+
+def _features(job: _Job) -> Iterator[tuple[int, np.ndarray]]:
+    """The features in the order of the table, each block with the position of its first row."""
+    entries, width = job.features[0], job.num_features
+    rows = max(256, min(MAX_ROWS, job.slice_bytes // 4 // (32 * width + 64)))
+    for block in job.nodes.blocks([entry.name for entry in entries], rows):
+        x, start = np.empty((len(block), width), dtype=np.float32), 0
+        for entry in entries:
+            own = entry.block(block)
+            x[:, start : start + own.shape[1]] = own
+            start += own.shape[1]
+        yield int(block.rows[0]) - 1, x
+
+
+def _finish(job: _Job) -> Parts:
+    """Writes the parts that are not there yet, then the manifest, and clears up."""
+    stages, (entries, about) = job.progress.stages, job.features
+    numbering = Numbering(np.array(job.load("part")), job.num_parts)
+    lengths = np.diff(job.load("indptr"))
+    parts = write_parts(
+        job.progress, job.num_parts, lambda number: _rows(job, number, numbering, lengths), job.on_progress
+    )
+    # A stage that an earlier version has done calls its messages ``said``.
+    found = {name: stage.get("messages", stage.get("said", [])) for name, stage in stages.items()}
+    notes = [*job.columns.describe(job.nodes, job.edges, job.directed), about[0]]
+    if not job.as_is:
+        notes.insert(
+            0,
+            "The tables were not read whole: numbers are features as they are, not scaled, and columns of anything "
+            "else are left out.",
+        )
+    origin: dict[str, Any] = {
+        "name": "tables",
+        "nodes": job.nodes.name,
+        "edges": job.edges.name,
+        "label": job.columns.label,
+    }
+    origin |= {key: value for key, value in job.columns.stored(job.directed).items() if value is not False}
+    origin |= {"features": [entry.name for entry in entries], "as_is": True}
+    manifest = Manifest(
+        key=job.progress.key,
+        name=job.nodes.path.name.partition(".")[0] or "tables",
+        num_features=job.num_features,
+        class_names=tuple(stages["nodes"]["class_names"]),
+        is_symmetric=stages["rows"]["is_symmetric"],
+        method="greedy",
+        split=stages["nodes"]["split"],
+        **stages["nodes"]["counts"],
+        **stages["scatter"],
+        parts=parts,
+        notes=(*notes, *found["edges"], *found["rows"], *about[1:], *found["nodes"]),
+        origin=origin | ({} if job.columns.split is None else {"split_column": job.columns.split}),
+        recipe={"columns": job.columns.stored(job.directed), "features": Recipe(columns=tuple(entries)).to_plain()},
+    )
+    return job.progress.finish(manifest)
+
+
+def _rows(job: _Job, number: int, numbering: Numbering, lengths: np.ndarray) -> Rows:
+    """A part, from the files of its rows; ``lengths`` are the entries of each row of the graph."""
+    places, ids = numbering.positions(number), job.load_ids()
+    indptr = np.concatenate([[0], np.cumsum(lengths[places])])
+    columns, weights = (read_bucket(job.work / f"{name}-of-parts", number, ENTRIES[name]) for name in ENTRIES)
+    adj, halo = local_rows(numbering, number, indptr, columns, weights if job.is_weighted else np.ones(len(columns)))
+    degree = job.load("degree") if job.is_weighted else lengths
+    # Copied on writing, which nobody does: torch takes no array that cannot be written.
+    x = np.memmap(job.work / "features" / str(number), np.float32, "c", shape=(len(places), job.num_features))
+    return Rows(
+        adj,
+        degree[np.concatenate([places, numbering.order[halo]])].astype(np.float64),
+        halo,
+        torch.from_numpy(x),
+        torch.from_numpy(job.load("y")[places].astype(np.int64)),
+        job.load("role")[places],
+        pa.array(places, pa.int64()) if ids is None else ids.take(pa.array(places)),
+        places,
+    )
+
+
+# Each leaves files below ``.work`` and returns the few facts that are recorded when it is done.
+_STAGES = {"nodes": _read_nodes, "edges": _sort_edges, "rows": _merge_rows, "assign": _assign, "scatter": _scatter}
+
+
+class _GraphSum:
+    """`Graph.fingerprint` of a graph that comes block by block: ``indptr``, columns, weights, classes, features."""
+
+    def __init__(self, num_features: int, class_names: Sequence[str], ids: Any) -> None:
+        self._hasher = hashlib.sha256(json.dumps([num_features, class_names]).encode())
+        self._kind: np.dtype[Any] = np.dtype(np.int64)
+        if ids is None:
+            return
+        for low in range(0, len(ids), MAX_ROWS):
+            texts = ids[low : low + MAX_ROWS].cast(pa.large_string()).to_pylist()
+            self._hasher.update(f"{', ' if low else '['}{json.dumps(texts)[1:-1]}".encode())
+        self._hasher.update(b"]")
+
+    def begin(self, kind: Any, shape: tuple[int, ...]) -> None:
+        """Begins the next array, of the type that it has in a `Graph` and of this whole shape."""
+        self._kind = np.dtype(kind)
+        self._hasher.update(f"{self._kind}{shape}".encode())
+
+    def add(self, block: np.ndarray) -> None:
+        """Adds the next block of the array."""
+        self._hasher.update(np.ascontiguousarray(block, self._kind).data)
+
+    def hexdigest(self) -> str:
+        """The sum of all that was added."""
+        return self._hasher.hexdigest()
+
+
+def _split_sum(role: np.ndarray) -> str:
+    """`Split.fingerprint` of the split in which nodes have these roles."""
+    hasher = hashlib.sha256()
+    for part in SPLIT_NAMES:
+        index = positions(role, part)
+        hasher.update(f"{len(index)}:".encode())
+        hasher.update(index.numpy().data)
+    return hasher.hexdigest()
