@@ -17,12 +17,8 @@ to the bit and with the same sums (unless features are so sparse that they are t
 
 from __future__ import annotations
 
-import hashlib
-import json
-import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +27,11 @@ import pyarrow as pa
 import torch
 
 from adagpr.data import (
-    Columns,
     IdLookup,
     Labels,
-    NumberColumn,
     Recipe,
     TableFile,
-    VectorColumn,
-    as_is_columns,
     check_split_codes,
-    feature_columns,
     find_columns,
     ids_of,
     label_messages,
@@ -52,29 +43,21 @@ from adagpr.data import (
     stratified_split,
 )
 from adagpr.errors import InputError
-from adagpr.files import write_atomically
-from adagpr.graph import SPLIT_NAMES
+from adagpr.partitioning import tables_job
 from adagpr.partitioning.assign import Block, block_size, check_num_parts, greedy
-from adagpr.partitioning.buckets import append, fresh, ranges, read_bucket
 from adagpr.partitioning.cut import (
     Numbering,
     OnProgress,
-    PartitionState,
     local_rows,
     metis_memory,
     opened,
     write_parts,
 )
-from adagpr.partitioning.disk_rows import ENTRIES, EdgeSorter, RowMerger, read_entries
-from adagpr.partitioning.parts import ROLES, Manifest, Parts, Rows, positions
+from adagpr.partitioning.disk_rows import ENTRIES, EdgeSorter, RowMerger, fresh, ranges, read_bucket, read_entries
+from adagpr.partitioning.parts import ROLES, Manifest, Parts, Rows
+from adagpr.partitioning.scatter import scatter
+from adagpr.partitioning.tables_job import BYTES_PER_NODE, BYTES_PER_TEXT_ID, MAX_EDGES, Job
 
-# How much is read and held at a time; the result depends on none of it. Bytes per node: ids, parts, numbers by part,
-# where rows start, degrees, and a copy of one of them.
-BYTES_PER_NODE, BYTES_PER_TEXT_ID = 48, 64
-# Bytes that are there for slices however many nodes there are.
-MIN_SLICE = 16 * 2**20
-# The most rows of a table of nodes, and of one of edges, at a time.
-MAX_ROWS, MAX_EDGES = 1 << 17, 1 << 22
 MAX_NODES = 2**31 - 1
 
 
@@ -138,7 +121,7 @@ def partition_tables(
         if isinstance(progress, Parts):
             return progress
         limit = int(min(memory, 2**60))
-        job = _Job(*tables, columns, features, num_parts, directed, is_drawn, seed, limit, as_is, progress, on_progress)
+        job = Job(*tables, columns, features, num_parts, directed, is_drawn, seed, limit, as_is, progress, on_progress)
         for name, stage in _STAGES.items():
             if name not in progress.stages:
                 progress.record(name, stage(job))
@@ -150,94 +133,7 @@ def tables_memory(nodes: Path | str, edges: Path | str) -> float:
     return metis_memory(2 * TableFile(edges).most_rows, TableFile(nodes).most_bytes)
 
 
-@dataclass(frozen=True, eq=False)
-class _Job:
-    """What every stage is given: what was asked, and what earlier stages left."""
-
-    nodes: TableFile
-    edges: TableFile
-    columns: Columns
-    asked_features: Sequence[str] | None
-    num_parts: int
-    directed: bool
-    is_drawn: bool
-    seed: int
-    memory: int
-    as_is: bool
-    progress: PartitionState
-    on_progress: OnProgress | None
-
-    @cached_property
-    def work(self) -> Path:
-        """Folder of the files between stages."""
-        return self.progress.work
-
-    @cached_property
-    def features(self) -> tuple[list[NumberColumn | VectorColumn], list[str]]:
-        """What features are made of, and sentences about it."""
-        wanted, about = feature_columns(self.nodes, self.columns.of_nodes, self.asked_features)
-        self.nodes.survey([*self.columns.of_nodes, *wanted])
-        entries, messages = as_is_columns(self.nodes, wanted, self.asked_features is not None)
-        return entries, [*messages, *about]
-
-    @cached_property
-    def num_features(self) -> int:
-        """Number of features."""
-        return sum(len(entry.feature_names) for entry in self.features[0])
-
-    @cached_property
-    def num_nodes(self) -> int:
-        """Number of nodes, once they are read."""
-        return int(self.progress.stages["nodes"]["num_nodes"])
-
-    @cached_property
-    def is_weighted(self) -> bool:
-        """Whether edges have weights."""
-        return self.columns.weight is not None
-
-    @cached_property
-    def slice_bytes(self) -> int:
-        """Bytes that one slice may take: half of what is left, as copies come and go."""
-        return max(MIN_SLICE, self.memory - BYTES_PER_NODE * self.num_nodes) // 2
-
-    def tell(self, what: str, done: int, total: int) -> None:
-        """Tells the caller how far a stage is; a total of 0 is not known."""
-        if self.on_progress is not None:
-            self.on_progress(what, done, total)
-
-    def keep(self, name: str, array: np.ndarray) -> None:
-        """Leaves an array for later stages."""
-
-        def write(temporary: Path) -> None:
-            with temporary.open("wb") as file:
-                np.save(file, array, allow_pickle=False)
-
-        write_atomically(self.work / f"{name}.npy", write)
-
-    def load(self, name: str) -> np.ndarray:
-        """An array that an earlier stage left, mapped into memory."""
-        found: np.ndarray = np.load(self.work / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-        return found
-
-    def keep_ids(self, ids: Any) -> None:
-        """Leaves the ids of the nodes in order."""
-
-        def write(temporary: Path) -> None:
-            table = pa.table({"node_id": ids})
-            with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-                writer.write_table(table)
-
-        write_atomically(self.work / "ids.arrow", write)
-
-    def load_ids(self) -> Any:
-        """The ids in order, mapped into memory; none where they are the numbers from 0 on."""
-        if not (self.work / "ids.arrow").exists():
-            return None
-        with pa.memory_map(str(self.work / "ids.arrow")) as file:
-            return pa.ipc.open_file(file).read_all()["node_id"].chunk(0)
-
-
-def _read_nodes(job: _Job) -> dict[str, Any]:
+def _read_nodes(job: Job) -> dict[str, Any]:
     """Leaves ``y`` and ``role`` in the order of the ids, the ids, and ``rank``, the place of each row in that order."""
     _ = job.features
     num_nodes = job.nodes.num_rows
@@ -273,18 +169,18 @@ def _read_nodes(job: _Job) -> dict[str, Any]:
     }
 
 
-def _scan(job: _Job, as_text: bool) -> tuple[Any, Labels, np.ndarray]:
+def _scan(job: Job, as_text: bool) -> tuple[Any, Labels, np.ndarray]:
     """Ids, labels and what the rows say of the split; no ids where they were to be whole numbers and are not."""
     num_nodes, columns = job.nodes.num_rows, job.columns
     has_texts = as_text or job.nodes.kind(columns.id) == "text"
-    needed = num_nodes * (BYTES_PER_NODE + (BYTES_PER_TEXT_ID if has_texts else 0)) + MIN_SLICE
+    needed = num_nodes * (BYTES_PER_NODE + (BYTES_PER_TEXT_ID if has_texts else 0)) + tables_job.MIN_SLICE
     if needed > job.memory:
         raise InputError(
             f"{job.nodes.name}: what is kept of {num_nodes} nodes needs {needed / 1e9:.3f} GB of memory, but "
             f"{job.memory / 1e9:.3f} GB are allowed."
         )
     ids, codes, labels = [], [], Labels(job.nodes.where(str(columns.label)), str(columns.label))
-    for block in job.nodes.blocks(columns.of_nodes, MAX_ROWS):
+    for block in job.nodes.blocks(columns.of_nodes, tables_job.MAX_ROWS):
         own = ids_of(block, columns.id)
         if pa.types.is_large_string(own.type) and not has_texts:
             return None, labels, np.empty(0)
@@ -296,7 +192,7 @@ def _scan(job: _Job, as_text: bool) -> tuple[Any, Labels, np.ndarray]:
     return pa.concat_arrays(ids), labels, np.concatenate(codes) if codes else np.zeros(num_nodes, dtype=np.int8)
 
 
-def _roles(job: _Job, codes: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, list[str]]:
+def _roles(job: Job, codes: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, list[str]]:
     """What each node is for, 0 for one without a label, and sentences about it."""
     messages: list[str] = []
     if job.is_drawn:
@@ -314,7 +210,7 @@ def _roles(job: _Job, codes: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, lis
     return role, messages
 
 
-def _sort_edges(job: _Job) -> dict[str, Any]:
+def _sort_edges(job: Job) -> dict[str, Any]:
     """Leaves the edges in buckets of sources, and ``unit_counts``, how many there are from each unit of sources."""
     columns, ids = job.columns, job.load_ids()
     sorter = EdgeSorter(fresh(job.work / "edges"), job.num_nodes)
@@ -338,7 +234,7 @@ def _sort_edges(job: _Job) -> dict[str, Any]:
     return {"num_rows": num_rows, "num_zero": num_zero}
 
 
-def _merge_rows(job: _Job) -> dict[str, Any]:
+def _merge_rows(job: Job) -> dict[str, Any]:
     """Leaves the rows of the adjacency, ``indptr``, and ``degree`` where edges have weights."""
     merger = RowMerger(job.work, job.num_nodes, job.is_weighted)
     merger.merge(
@@ -359,7 +255,7 @@ def _merge_rows(job: _Job) -> dict[str, Any]:
     return {"is_symmetric": merger.is_symmetric, "num_edges": num_edges, "messages": messages}
 
 
-def _assign(job: _Job) -> dict[str, Any]:
+def _assign(job: Job) -> dict[str, Any]:
     """Leaves ``part``, the part of each node."""
     num_nodes, indptr = job.num_nodes, np.array(job.load("indptr"))
 
@@ -374,66 +270,7 @@ def _assign(job: _Job) -> dict[str, Any]:
     return {}
 
 
-def _scatter(job: _Job) -> dict[str, Any]:
-    """Leaves columns, weights and features in folders with one file per part; takes the sums of graph and split."""
-    part, indptr, y = np.array(job.load("part")), job.load("indptr"), job.load("y")
-    total = _GraphSum(job.num_features, job.progress.stages["nodes"]["class_names"], job.load_ids())
-    total.begin(np.int64, indptr.shape)
-    total.add(indptr)
-    for name, kind in (("columns", np.int64), ("weights", np.float64)):
-        total.begin(kind, (int(indptr[-1]),))
-        folder = fresh(job.work / f"{name}-of-parts")
-        for low, high in ranges(indptr, job.slice_bytes // 96):
-            if name == "weights" and not job.is_weighted:
-                total.add(np.ones(int(indptr[high] - indptr[low])))
-                continue
-            entries = read_entries(job.work, name, indptr, low, high)
-            total.add(entries)
-            append(folder, np.repeat(part[low:high], np.diff(indptr[low : high + 1])), entries)
-            job.tell("sorting the edges", high, len(part))
-    total.begin(np.int64, y.shape)
-    for low in range(0, len(y), MAX_EDGES):
-        total.add(y[low : low + MAX_EDGES])
-    total.begin(np.float32, (len(y), job.num_features))
-    folder = fresh(job.work / "features")
-    for low, x in _ordered_features(job):
-        total.add(x)
-        append(folder, part[low : low + len(x)], x)
-        job.tell("sorting the features", low + len(x), len(part))
-    return {"graph_sha256": total.hexdigest(), "split_sha256": _split_sum(job.load("role"))}
-
-
-def _ordered_features(job: _Job) -> Iterator[tuple[int, np.ndarray]]:
-    """The features in the order of the nodes, each block with the place of its first row."""
-    if job.progress.stages["nodes"]["is_sorted"]:
-        yield from _features(job)
-        return
-    rank, width, folder = job.load("rank"), job.num_features, fresh(job.work / "features-by-place")
-    step = max(1, min(MAX_ROWS, job.slice_bytes // 4 // (16 * width + 64)))
-    for first, x in _features(job):
-        places = rank[first : first + len(x)].astype(np.int32)
-        append(folder, places // step, np.concatenate([places.view(np.float32)[:, None], x], axis=1))
-    for low in range(0, len(rank), step):
-        rows = np.fromfile(folder / str(low // step), np.float32).reshape(-1, width + 1)
-        order = np.argsort(np.ascontiguousarray(rows[:, 0]).view(np.int32))
-        yield low, np.ascontiguousarray(rows[order, 1:])
-    shutil.rmtree(folder)
-
-
-def _features(job: _Job) -> Iterator[tuple[int, np.ndarray]]:
-    """The features in the order of the table, each block with the position of its first row."""
-    entries, width = job.features[0], job.num_features
-    rows = max(256, min(MAX_ROWS, job.slice_bytes // 4 // (32 * width + 64)))
-    for block in job.nodes.blocks([entry.name for entry in entries], rows):
-        x, start = np.empty((len(block), width), dtype=np.float32), 0
-        for entry in entries:
-            own = entry.block(block)
-            x[:, start : start + own.shape[1]] = own
-            start += own.shape[1]
-        yield int(block.rows[0]) - 1, x
-
-
-def _finish(job: _Job) -> Parts:
+def _finish(job: Job) -> Parts:
     """Writes the parts that are not there yet, then the manifest, and clears up."""
     stages, (entries, about) = job.progress.stages, job.features
     numbering = Numbering(np.array(job.load("part")), job.num_parts)
@@ -476,7 +313,7 @@ def _finish(job: _Job) -> Parts:
     return job.progress.finish(manifest)
 
 
-def _rows(job: _Job, number: int, numbering: Numbering, lengths: np.ndarray) -> Rows:
+def _rows(job: Job, number: int, numbering: Numbering, lengths: np.ndarray) -> Rows:
     """A part, from the files of its rows; ``lengths`` are the entries of each row of the graph."""
     places, ids = numbering.positions(number), job.load_ids()
     indptr = np.concatenate([[0], np.cumsum(lengths[places])])
@@ -498,41 +335,4 @@ def _rows(job: _Job, number: int, numbering: Numbering, lengths: np.ndarray) -> 
 
 
 # Each leaves files below ``.work`` and returns the few facts that are recorded when it is done.
-_STAGES = {"nodes": _read_nodes, "edges": _sort_edges, "rows": _merge_rows, "assign": _assign, "scatter": _scatter}
-
-
-class _GraphSum:
-    """`Graph.fingerprint` of a graph that comes block by block: ``indptr``, columns, weights, classes, features."""
-
-    def __init__(self, num_features: int, class_names: Sequence[str], ids: Any) -> None:
-        self._hasher = hashlib.sha256(json.dumps([num_features, class_names]).encode())
-        self._kind: np.dtype[Any] = np.dtype(np.int64)
-        if ids is None:
-            return
-        for low in range(0, len(ids), MAX_ROWS):
-            texts = ids[low : low + MAX_ROWS].cast(pa.large_string()).to_pylist()
-            self._hasher.update(f"{', ' if low else '['}{json.dumps(texts)[1:-1]}".encode())
-        self._hasher.update(b"]")
-
-    def begin(self, kind: Any, shape: tuple[int, ...]) -> None:
-        """Begins the next array, of the type that it has in a `Graph` and of this whole shape."""
-        self._kind = np.dtype(kind)
-        self._hasher.update(f"{self._kind}{shape}".encode())
-
-    def add(self, block: np.ndarray) -> None:
-        """Adds the next block of the array."""
-        self._hasher.update(np.ascontiguousarray(block, self._kind).data)
-
-    def hexdigest(self) -> str:
-        """The sum of all that was added."""
-        return self._hasher.hexdigest()
-
-
-def _split_sum(role: np.ndarray) -> str:
-    """`Split.fingerprint` of the split in which nodes have these roles."""
-    hasher = hashlib.sha256()
-    for part in SPLIT_NAMES:
-        index = positions(role, part)
-        hasher.update(f"{len(index)}:".encode())
-        hasher.update(index.numpy().data)
-    return hasher.hexdigest()
+_STAGES = {"nodes": _read_nodes, "edges": _sort_edges, "rows": _merge_rows, "assign": _assign, "scatter": scatter}

@@ -35,8 +35,8 @@ _ENDINGS = (*_DELIMITERS, *_PARQUET, *_ARROW)
 _WORDS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "upright strokes"}
 # Bytes of a text file at a time, when it is read whole and in batches.
 _WHOLE_BYTES, _BLOCK_BYTES = 1 << 24, 1 << 22
-# Rows of a batch unless the caller says another number.
-BLOCK_ROWS = 1 << 17
+# Rows of a batch unless the caller says another number, and where only their types are looked at.
+BLOCK_ROWS, _SURVEY_ROWS = 1 << 17, 1 << 13
 # Arrow's own words; its callback would be simpler, but cannot take rows that are not UTF-8.
 _RAGGED = re.compile(r"Row #(\d+): Expected \d+ columns, got (\d+)")
 _NOT_UTF8 = re.compile(r"CSV column #(\d+): Row #(\d+): .*UTF8")
@@ -134,7 +134,7 @@ class TableFile(Named):
             return
         types, num_rows = dict.fromkeys(wanted, pa.null()), 0
         counts = {column: NumberCount() for column in wanted}
-        for block in self.blocks(wanted):
+        for block in self.blocks(wanted, _SURVEY_ROWS):
             num_rows += len(block)
             for column in wanted:
                 values = block.values(column)

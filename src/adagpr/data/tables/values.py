@@ -179,6 +179,8 @@ def _numbers(texts: Any, kind: Any) -> Any:
 
 def _cast(texts: Any, kind: Any) -> Any:
     try:
+        # A cast that fails goes through all values; most that fail do so on the first few.
+        texts.slice(0, 64).cast(kind)
         return texts.cast(kind)
     except pa.ArrowInvalid:
         return None
