@@ -32,11 +32,10 @@ from pydantic import BaseModel, ConfigDict, Field, Strict
 from adagpr.arguments import check
 from adagpr.errors import InputError, unknown_name
 from adagpr.files import read_toml
-from adagpr.nn import Model, build, model_options
+from adagpr.nn import build, model_options
 from adagpr.training import TrainingConfig
 
 _FOLDER = Path(__file__).parent / "spaces"
-_GENERAL = "general"
 
 _Number = Annotated[int, Strict()] | Annotated[float, Strict(), Field(allow_inf_nan=False)]
 _Value = Annotated[bool, Strict()] | _Number | Annotated[str, Strict()]
@@ -143,7 +142,8 @@ class Space(BaseModel):
             raise InputError(f"The search space '{self.name}' is for the model '{self.model}', not for '{model}'.")
         if self.model == model:
             return self
-        learns = any(True for _ in _build(model, {}).parameters())
+        built = build(model, {**options, "in_channels": 2, "out_channels": 2})
+        learns = any(True for _ in built.parameters())
         known = {*options, *(TrainingConfig.model_fields if learns else ())}
         search = {name: item for name, item in self.search.items() if name.partition(".")[0] in known}
         for name in {*search} & {*options}:
@@ -157,13 +157,9 @@ class Space(BaseModel):
         return {"name": self.name, "fixed": self.fixed, "search": search}
 
 
-def _build(model: str, changes: dict[str, Any]) -> Model:
-    return build(model, {**model_options(model), "in_channels": 2, "out_channels": 2, **changes})
-
-
 def _takes(model: str, name: str, value: Any) -> bool:
     try:
-        _build(model, {name: value})
+        build(model, {**model_options(model), "in_channels": 2, "out_channels": 2, name: value})
     except InputError:
         return False
     return True
@@ -240,4 +236,4 @@ def choose_space(dataset: str, split: str, model: str) -> Space:
     for name, content in _shipped().items():
         if (content["model"], content.get("split")) == (model, split) and dataset in content["datasets"]:
             return read_space(name)
-    return read_space(_GENERAL)
+    return read_space("general")

@@ -38,16 +38,10 @@ from adagpr.errors import InputError, StorageError
 
 # How long a server that does not answer is waited for.
 RETRY_SECONDS = 120.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 
 # A connection whose other end is gone is an error after so long, and not the hours that TCP would give it.
-_CONNECTION = {
-    "connect_timeout": "10",
-    "keepalives_idle": "10",
-    "keepalives_interval": "5",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "30000",
-}
+_KEEPALIVES = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3"}
+_CONNECTION = {"connect_timeout": "10", "tcp_user_timeout": "30000", **_KEEPALIVES}
 _CREATION_LOCK = 20210810  # any number; whoever creates tables on the server holds it
 _MARK = "adagpr:entry"
 
@@ -91,7 +85,7 @@ def load_study(name: str, address: str, pruner: optuna.pruners.BasePruner, user_
 
 @contextlib.contextmanager
 def storage_failures(address: str) -> Iterator[None]:
-    """Turns what a database says when it fails into one sentence."""
+    """Turns the message of a database that fails into one sentence."""
     try:
         yield
     except (StorageInternalError, SQLAlchemyError) as error:
@@ -99,7 +93,7 @@ def storage_failures(address: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException | None) -> str:
-    """What a database said, on one line."""
+    """The message of a database, on one line."""
     cause = getattr(error, "__cause__", None) if isinstance(error, StorageInternalError) else error
     return str(getattr(cause, "orig", None) or cause).strip().partition("\n")[0]
 
@@ -204,7 +198,7 @@ def _attempts(address: str) -> tenacity.Retrying:
 
     return tenacity.Retrying(
         retry=tenacity.retry_if_exception(_is_away),
-        wait=tenacity.wait_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE),
+        wait=tenacity.wait_exponential(multiplier=0.1, max=2.0),
         stop=lambda state: not _retries.get() or (state.seconds_since_start or 0.0) > RETRY_SECONDS,
         retry_error_callback=give_up,
     )

@@ -50,16 +50,7 @@ def blind(graph: Graph, split: Split) -> tuple[Graph, Split]:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """What a study is about.
-
-    Attributes:
-        graph: The graph.
-        splits: All splits of the protocol; the best configuration is tested on them.
-        tuned: Positions of the splits that trials train on.
-        model: Name of the model.
-        space: What is searched.
-        seed: Seed of the search, and of parameters and dropout in every training.
-    """
+    """What a study is about; all splits are tested on, trials train on those at the positions ``tuned``."""
 
     graph: Graph
     splits: Sequence[Split]

@@ -71,23 +71,16 @@ def objective(study: Study, trial: optuna.Trial) -> float:
 
 
 class _Report:
-    """Follows the trainings of one trial, reports to the study, and ends the trial where it says so.
-
-    Attributes:
-        graphs: Fingerprints of the graphs that trainings were given, labels included.
-        losses: Validation loss of each finished training.
-        accuracies: Validation accuracy of each finished training.
-        epochs: Epochs of all trainings so far.
-    """
+    """Follows the trainings of one trial, reports to the study, and ends the trial where it says so."""
 
     def __init__(self, trial: optuna.Trial, max_epochs: int, num_splits: int) -> None:
         self._trial, self._max_epochs, self._num_splits = trial, max_epochs, num_splits
         self._rungs = sorted({max(max_epochs // share, 1) for share in (8, 4, 2)} - {max_epochs})
         self._loss = 0.0
-        self.graphs: list[str] = []
-        self.losses: list[float] = []
+        self.epochs = 0  # of all trainings so far
+        self.graphs: list[str] = []  # fingerprints of what trainings were given, labels included
+        self.losses: list[float] = []  # of finished trainings, on the validation nodes
         self.accuracies: list[float] = []
-        self.epochs = 0
 
     def on_epoch(self, number: int, epoch: Epoch, stopping: Stopping) -> None:
         """Takes in an epoch of the split under way."""
