@@ -105,13 +105,18 @@ def _lock(folder: Path, blocking: bool) -> Iterator[None]:
         lock.release()
 
 
-def write_text(path: Path, text: str) -> None:
-    """Writes text, atomically."""
+def write_bytes(path: Path, content: bytes) -> None:
+    """Writes bytes, atomically."""
 
     def write(temporary: Path) -> None:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(content)
 
     write_atomically(path, write)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes text, atomically."""
+    write_bytes(path, text.encode())
 
 
 def write_json(path: Path, content: Any) -> None:

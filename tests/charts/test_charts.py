@@ -68,8 +68,8 @@ def test_a_path_leaves_out_only_points_on_a_level_stretch() -> None:
 
 
 def test_lines_skip_what_is_missing_and_keep_it_in_the_numbers() -> None:
-    assert LINES.headings == ("x", "a", "b", "c")
-    assert LINES.rows == ((0.0, 0.0, 1.0, 7), (1.0, None, 1.0, 8), (2.0, 2.0, 1.0, 9))
+    assert [name for name, _ in LINES.columns] == ["x", "a", "b", "c"]
+    assert LINES.rows == [(0.0, 0.0, 1.0, 7), (1.0, None, 1.0, 8), (2.0, 2.0, 1.0, 9)]
     first = re.findall(r'd="M([^"]*)"', svg(LINES))[0]
     assert len(first.split("L")) == 2
 
@@ -77,8 +77,8 @@ def test_lines_skip_what_is_missing_and_keep_it_in_the_numbers() -> None:
 def test_a_larger_value_is_a_darker_box_and_a_longer_bar() -> None:
     shades = [float(value) for value in re.findall(r"fill-opacity:([\d.]+)", svg(HEAT))]
     assert shades[0] == 0 < shades[1] < shades[2]
-    assert HEAT.rows == (("1", 0.0, 0.25, 0.75),)
-    assert BARS.rows == (("a", 1, 5), ("b", 3, 6))
+    assert HEAT.rows == [("1", 0.0, 0.25, 0.75)]
+    assert BARS.rows == [("a", 1, 5), ("b", 3, 6)]
     widths = [float(value) for value in re.findall(r'<rect [^>]*width="([\d.]+)"', svg(BARS))]
     assert np.isclose(widths[1], 3 * widths[0], rtol=1e-3)
 

@@ -94,9 +94,9 @@ def test_the_headline_is_the_record_s(opened: Any, report: Path, hostile_run: Pa
     page = opened(report)
     record = read_json(hostile_run / "record.json")
     numbers = page.locator(".numbers b").all_inner_texts()
-    assert numbers[2] == f"{record['result']['test_macro_f1']:.3f}"
-    assert numbers[0] == f"{100 * record['result']['test_acc']:.1f} %"
-    assert numbers[3] == f"{100 * record['result']['val_acc']:.1f} %"
+    assert numbers[2] == f"{record['result']['scores']['test']['macro_f1']:.3f}"
+    assert numbers[0] == f"{100 * record['result']['scores']['test']['accuracy']:.1f} %"
+    assert numbers[3] == f"{100 * record['result']['scores']['val']['accuracy']:.1f} %"
     cells = page.locator("#coefficients .cell title").all_text_contents()
     shown = [float(cell.rsplit(" ", 1)[1]) for cell in cells]
     assert shown == [pytest.approx(value, abs=5e-5) for row in record["coefficients"] for value in row]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def test_the_numbers_are_those_of_the_record(hostile_run: Path, hostile: tuple[G
     page = read(report([hostile_run], tmp_path / "r.html", graph=hostile[0], splits=[hostile[1]]))
     record = read_json(hostile_run / "record.json")
     text = " ".join(page.texts)
-    assert f"{100 * record['result']['test_acc']:.1f} %" in text
+    assert f"{100 * record['result']['scores']['test']['accuracy']:.1f} %" in text
     assert f"{record['result']['best_epoch']} of {record['result']['num_epochs']}" in text
     rows = page.figures["coefficients"]["rows"]
     assert np.allclose([row[1:] for row in rows], record["coefficients"], rtol=0, atol=1e-12)
@@ -137,6 +138,18 @@ def test_the_history_lies_beside_a_page_elsewhere(hostile_run: Path, tmp_path: P
     assert "r-history.parquet" in [attributes.get("href") for _, attributes in page.tags]
     assert pq.read_table(tmp_path / "r-history.parquet").equals(pq.read_table(hostile_run / "history.parquet"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r-history.parquet", "r.html"]
+
+
+def test_a_run_without_test_nodes_has_a_page_without_their_numbers(tmp_path: Path) -> None:
+    graph, splits = adagpr.load("csbm", num_nodes=120)
+    empty = splits[0].test[:0]
+    split = replace(splits[0], test=empty)
+    adagpr.fit(graph, split, num_layers=2, hidden_channels=8, max_epochs=4, out=tmp_path / "run")
+    page = read(report([tmp_path / "run"], tmp_path / "r.html", graph=graph, splits=[split]))
+    text = " ".join(page.texts)
+    assert "test accuracy" not in text
+    assert "validation nodes" in text
+    assert "The bounds are left out. bounds: they are about the error on test nodes" in text
 
 
 def test_a_long_deep_run_stays_small(tmp_path: Path) -> None:

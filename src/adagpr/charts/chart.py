@@ -71,14 +71,14 @@ class Chart:
     caption: str = ""
 
     @property
-    def headings(self) -> tuple[str, ...]:
-        """Names of the columns of its numbers."""
+    def columns(self) -> list[tuple[str, Sequence[Any]]]:
+        """Its numbers: name and values of each column."""
         raise NotImplementedError
 
     @property
-    def rows(self) -> tuple[tuple[Any, ...], ...]:
-        """Its numbers."""
-        raise NotImplementedError
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Its numbers row by row."""
+        return list(zip(*(values for _, values in self.columns), strict=True))
 
     @property
     def legend(self) -> tuple[tuple[str, str], ...]:
@@ -140,15 +140,10 @@ class Lines(Chart):
         return [(line, line.colour or ramp(number, len(self.lines))) for number, line in enumerate(self.lines)]
 
     @property
-    def headings(self) -> tuple[str, ...]:
+    def columns(self) -> list[tuple[str, Sequence[Any]]]:
         """The horizontal axis, each line, and the sizes."""
-        return (self.x.title, *(line.name for line in self.lines), *(self.sizes or ())[:1])
-
-    @property
-    def rows(self) -> tuple[tuple[Any, ...], ...]:
-        """One row per value of the horizontal axis."""
-        sizes = () if self.sizes is None else (self.sizes[1],)
-        return tuple(zip(self.at, *(line.values for line in self.lines), *sizes, strict=True))
+        sizes = [] if self.sizes is None else [self.sizes]
+        return [(self.x.title, self.at), *((line.name, line.values) for line in self.lines), *sizes]
 
     @property
     def legend(self) -> tuple[tuple[str, str], ...]:
@@ -195,14 +190,9 @@ class Dots(Chart):
     steps: Sequence[tuple[float, float]] = ()
 
     @property
-    def headings(self) -> tuple[str, ...]:
-        """Both axes, the kind and the words."""
-        return (self.x.title or "x", self.y.title or "y", "kind", "label")
-
-    @property
-    def rows(self) -> tuple[tuple[Any, ...], ...]:
-        """One row per point."""
-        return tuple((dot.x, dot.y, dot.kind, dot.label) for dot in self.dots)
+    def columns(self) -> list[tuple[str, Sequence[Any]]]:
+        """The parts of the points."""
+        return [(name, [getattr(dot, name) for dot in self.dots]) for name in ("x", "y", "kind", "label")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,14 +220,9 @@ class Bars(Chart):
     more: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     @property
-    def headings(self) -> tuple[str, ...]:
+    def columns(self) -> list[tuple[str, Sequence[Any]]]:
         """The words, the bars and the further columns."""
-        return (self.key, *self.bars, *self.more)
-
-    @property
-    def rows(self) -> tuple[tuple[Any, ...], ...]:
-        """One row per row of bars."""
-        return tuple(zip(self.labels, *self.bars.values(), *self.more.values(), strict=True))
+        return [(self.key, self.labels), *self.bars.items(), *self.more.items()]
 
     @property
     def legend(self) -> tuple[tuple[str, str], ...]:
@@ -277,14 +262,10 @@ class HeatMap(Chart):
     square: bool = False
 
     @property
-    def headings(self) -> tuple[str, ...]:
-        """The rows' title and the columns' names."""
-        return (self.row_title, *self.column_names)
-
-    @property
-    def rows(self) -> tuple[tuple[Any, ...], ...]:
-        """Each row with its name."""
-        return tuple((name, *row) for name, row in zip(self.row_names, self.values, strict=True))
+    def columns(self) -> list[tuple[str, Sequence[Any]]]:
+        """The rows' names, and the values column by column."""
+        values = zip(*self.values, strict=True)
+        return [(self.row_title, self.row_names), *zip(self.column_names, values, strict=True)]
 
     @property
     def shades(self) -> list[list[float]]:

@@ -23,7 +23,7 @@ from adagpr.experiments.tables import (
     property_table,
     to_csv,
 )
-from adagpr.files import make_folder, read_json, write_atomically, write_json, write_text
+from adagpr.files import make_folder, read_json, write_bytes, write_json, write_text
 from adagpr.insight import Comparison, compare
 from adagpr.training import coefficient_column, load_run
 
@@ -74,7 +74,7 @@ class TargetReport:
         for name, drawn in self.figures().items():
             for ending, content in picture_files(drawn).items():
                 files.append(out / f"{name}.{ending}")
-                write_atomically(files[-1], lambda path, content=content: path.write_bytes(content))  # type: ignore[misc]
+                write_bytes(files[-1], content)
         latex = "\n".join(table.to_latex() for table in self.tables)
         for ending, text in {"md": self.text, "tex": latex, "csv": to_csv(self.rows)}.items():
             files.append(out / f"{self.target}.{ending}")

@@ -118,6 +118,8 @@ def bounds(
         is_kin = model.capabilities.hop_weights
         what = "one with several weight maps per layer or PairNorm" if is_kin else f"'{model.name}'"
         raise InputError(f"bounds: the theory is about AdaGPR and GCNII with one weight map per layer, not {what}.")
+    if not run.record["data"]["num_test"]:
+        raise InputError("bounds: they are about the error on test nodes, and this run has none.")
     graph = graph_of(run, graph, dataset, data_root)
     found = spectrum(
         normalised(graph, "symmetric", run.record["config"]["training"]["self_loops"]),

@@ -253,10 +253,10 @@ def _confusion(model: ReportedModel) -> list[Chart]:
     most = np.argsort(-counts, axis=None, kind="stable")[:20]
     pairs = [divmod(int(place), len(names)) for place in most]
     mistakes = [(a, b) for a, b in pairs if counts[a, b]]
-    labels = [f"{names[a]} as {names[b]}" for a, b in mistakes]
+    words = [f"{names[a]} as {names[b]}" for a, b in mistakes]
     bars = {"nodes": [float(counts[a, b]) for a, b in mistakes]}
     title = "Most frequent mistakes on test nodes"
-    return [Bars(name="confusion", title=title, labels=labels, bars=bars, key="mistake")] if mistakes else []
+    return [Bars(name="confusion", title=title, labels=words, bars=bars, key="mistake")] if mistakes else []
 
 
 def bound(model: ReportedModel) -> list[Chart]:

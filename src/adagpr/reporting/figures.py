@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from adagpr.charts import figure, picture_files
 from adagpr.errors import InputError, unknown_name
-from adagpr.files import make_folder, write_atomically
+from adagpr.files import make_folder, write_bytes
 from adagpr.reporting.charts import SECTIONS
 from adagpr.reporting.reported_model import read_model
 
@@ -66,5 +66,5 @@ def _write(figures: Mapping[str, Figure], out: Path) -> list[Path]:
     for name, drawn in figures.items():
         for ending, content in picture_files(drawn).items():
             files.append(out / f"{name}.{ending}")
-            write_atomically(files[-1], lambda temporary, content=content: temporary.write_bytes(content))
+            write_bytes(files[-1], content)
     return files

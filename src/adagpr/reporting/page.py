@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from adagpr.charts import Chart, render
 from adagpr.errors import InputError
-from adagpr.files import make_folder, to_toml, write_atomically, write_text
+from adagpr.files import make_folder, to_toml, write_bytes, write_text
 from adagpr.graph import Graph, Split
 from adagpr.insight import Comparison, compare
 from adagpr.reporting.charts import SECTIONS
@@ -133,7 +132,7 @@ def _history_beside(model: ReportedModel, target: Path, number: int) -> str | No
     if source.is_relative_to(beside):
         return source.relative_to(beside).as_posix()
     copy = target.with_name(f"{target.stem}-history{'' if number == 0 else f'-{number + 1}'}.parquet")
-    write_atomically(copy, lambda temporary: shutil.copyfile(source, temporary))
+    write_bytes(copy, source.read_bytes())
     return copy.name
 
 

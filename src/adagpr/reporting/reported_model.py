@@ -31,7 +31,7 @@ class ReportedModel:
         name: What the page calls it.
         folder: Where the runs are.
         runs: The runs, at least one; pictures of a single training show the first.
-        explanation: What the first run does with its graph, where that can be said.
+        explanation: What the first run does with its graph, where that can be explained.
         bounds: The paper's bounds for it, where the theory covers it.
         left_out: Sentences on what is missing in the page, and why.
     """
@@ -68,8 +68,8 @@ class ReportedModel:
         """Probabilities and classes of the first run's labelled test nodes."""
         names = [str(name) for name in self.record["data"]["class_names"]]
         places = {name: number for number, name in enumerate(names)}
-        said = self.first.predictions
-        chosen = said.filter(pc.and_(pc.equal(said["part"], "test"), pc.is_valid(said["label"])))
+        table = self.first.predictions
+        chosen = table.filter(pc.and_(pc.equal(table["part"], "test"), pc.is_valid(table["label"])))
         labels = np.array([places[label] for label in chosen["label"].to_pylist()], dtype=np.int64)
         return np.column_stack([chosen[f"p_{name}"].to_numpy() for name in names]), labels
 

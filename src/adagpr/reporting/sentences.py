@@ -2,56 +2,61 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from statistics import fmean
 
+from adagpr.errors import InputError
 from adagpr.insight import Comparison
 from adagpr.reporting.reported_model import ReportedModel
 
 
 def headline(model: ReportedModel) -> list[tuple[str, str]]:
-    """The numbers that stand first, each with what it is."""
-    mean, low, high = model.accuracy()
-    over = f"over {len(model.runs)} runs" if len(model.runs) > 1 else f"on {_nodes(model, 'test')}"
-    numbers = [(_percent(mean), f"test accuracy {over}"), (f"{low:.1f} to {high:.1f}", "its 95 % interval")]
-    result = model.record["result"]
-    if "test_macro_f1" in result:
-        scores = [run.score("test", "macro_f1") for run in model.runs]
-        numbers.append((f"{fmean(scores):.3f}", "test macro F1: every class counts the same"))
-    if len(model.runs) == 1:
-        numbers.append((_percent(100 * model.runs[0].val_acc), f"on {_nodes(model, 'val')}"))
-        numbers.append((f"{result['best_epoch']} of {result['num_epochs']}", "epochs: chosen by validation, trained"))
-    else:
-        numbers.append((_percent(model.accuracy("val")[0]), "validation accuracy"))
+    """The numbers at the top of the page, each with what it is."""
+    is_single, data = len(model.runs) == 1, model.record["data"]
+    numbers = []
+    if data["num_test"]:
+        mean, low, high = model.accuracy()
+        over = f"on {_nodes(model, 'test')}" if is_single else f"over {len(model.runs)} runs"
+        numbers += [(_percent(mean), f"test accuracy {over}"), (f"{low:.1f} to {high:.1f}", "its 95 % interval")]
+        with suppress(InputError):  # older runs were not measured by it
+            scores = [run.score("test", "macro_f1") for run in model.runs]
+            numbers.append((f"{fmean(scores):.3f}", "test macro F1: every class counts the same"))
+    if data["num_val"]:
+        words = f"on {_nodes(model, 'val')}" if is_single else "validation accuracy"
+        numbers.append((_percent(model.accuracy("val")[0]), words))
+    if is_single:
+        epochs = f"{model.first.best_epoch} of {model.first.num_epochs}"
+        numbers.append((epochs, "epochs: chosen by validation, trained"))
     return numbers
 
 
 def sentences(model: ReportedModel) -> list[str]:
     """What the page says about the graph, for somebody who reads nothing else of it."""
-    said = []
+    messages = []
     found = model.explanation
     if len(model.runs) > 1:
         split, seed = model.record["data"]["split"], model.record["config"]["training"]["seed"]
-        said.append(
+        messages.append(
             f"What follows, sentences and pictures, is split {split} with seed {seed}, the first of "
             f"{len(model.runs)} runs, unless it says mean."
         )
     if found is not None:
         idle = [part.layer for part in found.layers if not part.uses_graph]
         if len(idle) == len(found.layers):
-            said.append("No layer uses the graph: every prediction reads nothing but its own node.")
+            messages.append("No layer uses the graph: every prediction reads nothing but its own node.")
         else:
             which = (
                 "Every layer uses" if not idle else f"{len(found.layers) - len(idle)} of {len(found.layers)} layers use"
             )
             reach = found.reach
             share = 100 * reach.mean_nodes / reach.num_nodes
-            said.append(
+            messages.append(
                 f"{which} the graph. Together they look {reach.total_hops} hop{'s' * (reach.total_hops != 1)} far, "
                 f"where a prediction can read {share:.0f} % of all nodes on average."
             )
             without = found.ablations[0]
             verb = "costs" if without.difference >= 0 else "gains"
-            said.append(
+            messages.append(
                 f"Taking the graph away from the trained weights {verb} {abs(without.difference):.1f} points on the "
                 f"validation nodes: {without.right_only_with} are right only with it, {without.right_only_without} "
                 "only without it."
@@ -62,11 +67,11 @@ def sentences(model: ReportedModel) -> list[str]:
     if model.bounds is not None:
         gap = model.bounds.transductive
         says = "which says nothing about a gap of at most 1" if gap.log10_total >= 0 else "which says something"
-        said.append(
+        messages.append(
             f"Test less training error is {100 * gap.error_gap:+.1f} points; the paper's bound allows "
             f"10^{gap.log10_total:.1f}, {says}."
         )
-    return [*said, *model.left_out]
+    return [*messages, *model.left_out]
 
 
 def paired_sentence(found: Comparison, one: str, other: str) -> str:
