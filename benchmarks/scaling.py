@@ -248,7 +248,10 @@ def measure_precision(folder: Path) -> dict[str, Any]:
             out = folder / f"{border}-{seed}"
             record = train(folder / "parts", out, CORA, "--border", border, "--seed", str(seed))
             history = pq.read_table(out / "history.parquet")
-            result = {"test_acc": record["result"]["test_acc"], "bytes_sent": record["machine"]["bytes_sent"]}
+            result = {
+                "test_acc": record["result"]["scores"]["test"]["accuracy"],
+                "bytes_sent": record["machine"]["bytes_sent"],
+            }
             runs.append({"seed": seed, **result, "val_loss": history["val_loss"].to_pylist()[:FIRST_EPOCHS]})
     return {"options": CORA, "parts": PARTS, "ranks": RANKS, "runs": found}
 

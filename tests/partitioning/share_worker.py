@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from adagpr.nn import AdaGPR
 from adagpr.partitioning import group_from_environment, open_parts
 from adagpr.training import TrainingConfig
-from adagpr.training.shares import read_shard
+from adagpr.training.partition_strategies import read_shard
 
 DEPTH, COEFFS, WIDTH = 16, 8, 8
 

@@ -32,7 +32,7 @@ from adagpr.partitioning import (
     stored_operator,
 )
 from adagpr.training import State, TrainingConfig, TrainingData, training_data
-from adagpr.training.batches import Batches
+from adagpr.training.partition_strategies import Batches
 
 CHANNELS, LAYERS, COEFFS = 8, 3, 4
 CONFIG = TrainingConfig()

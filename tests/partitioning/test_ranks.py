@@ -13,7 +13,7 @@ import pytest
 from adagpr.data.csbm import csbm
 from adagpr.data.splits import random_split
 from adagpr.partitioning import partition_graph
-from adagpr.training.partitioned import fit_partition
+from adagpr.training import fit_partition
 from tests.cli.command import adagpr
 from tests.partitioning.ranks import exit_codes, start_ranks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from adagpr.training.partitioned import fit_partition
+from adagpr.training import fit_partition
 
 if __name__ == "__main__":
     settings: dict[str, Any] = {"num_layers": 2, "hidden_channels": 8, "patience": None, "max_epochs": int(sys.argv[3])}

@@ -17,6 +17,7 @@ from adagpr.errors import InputError, StorageError
 from adagpr.files import folder_lock, read_json
 from adagpr.graph import Graph, Split
 from adagpr.training import fit
+from adagpr.training.folder import load_tensors, save_tensors
 
 COMMAND = [
     *(sys.executable, "-c"),
@@ -184,6 +185,26 @@ def test_a_damaged_checkpoint_is_one_sentence(
         fit(graph, split, out=tmp_path, on_epoch=stop_after(3), checkpoint_seconds=0.0, **options)
     path = tmp_path / "checkpoint" / "state.safetensors"
     path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(InputError, match=r"is damaged .* Remove its folder to start this run anew"):
+        fit(graph, split, out=tmp_path, **options)
+
+
+@pytest.mark.parametrize("change", ["missing", "shape", "header"])
+def test_a_checkpoint_that_does_not_fit_is_one_sentence(
+    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path, change: str
+) -> None:
+    with pytest.raises(InterruptedHereError):
+        fit(graph, split, out=tmp_path, on_epoch=stop_after(3), checkpoint_seconds=0.0, **options)
+    path = tmp_path / "checkpoint" / "state.safetensors"
+    tensors, header = load_tensors(path)
+    if change == "missing":
+        del tensors["history"]
+    elif change == "shape":
+        name = next(name for name in tensors if name.startswith("model/"))
+        tensors[name] = tensors[name].reshape(-1)[:1]
+    else:
+        header["stopping"] = {"unknown": 1}
+    save_tensors(path, tensors, header)
     with pytest.raises(InputError, match=r"is damaged .* Remove its folder to start this run anew"):
         fit(graph, split, out=tmp_path, **options)
 

@@ -24,7 +24,7 @@ def train_partition(
     options: dict[str, Any],
     as_json: bool,
 ) -> None:
-    """Trains and shows what came out; rank 0 speaks for all.
+    """Trains and prints the result; only rank 0 prints.
 
     Args:
         folder: Folder of the partition.
@@ -32,7 +32,7 @@ def train_partition(
         seeds: The seed.
         out: Folder of the run.
         batch_parts: Parts of a batch; none to train exactly.
-        border: In which precision rows travel.
+        border: In which precision rows are sent between ranks.
         options: Arguments of the model and of the training.
         as_json: Whether to print the record.
     """
@@ -63,17 +63,21 @@ def _show(record: dict[str, Any], folder: Path) -> None:
     import torch
 
     from adagpr.cli.train_view import show_coefficients
+    from adagpr.task import scores_of_result
 
     data, result, machine = record["data"], record["result"], record["machine"]
     parts, ranks = (
         f"{number} {word}{'' if number == 1 else 's'}"
         for number, word in ((record["config"]["scale"]["parts"], "part"), (machine["ranks"], "rank"))
     )
+    scores = scores_of_result(result)
+    names = {"test": "test accuracy", "val": "validation"}
+    measured = [f"{names[key]} {100 * scores[key]['accuracy']:.1f} %" for key in names if key in scores]
     way = "batches of parts, approximate" if data["is_approximate"] else "exact"
     size = f"{data['num_nodes']:,} nodes, {data['num_edges']:,} edges"
     show(
         f"{data['name']}: {size} in {parts}; {way}, {ranks}\n",
-        f"test accuracy {100 * result['test_acc']:.1f} %, validation {100 * result['val_acc']:.1f} %, "
+        f"{', '.join(measured)}, "
         f"best epoch {result['best_epoch']} of {result['num_epochs']}, {machine['seconds']:.0f} s\n",
     )
     if "coefficients" in record:

@@ -76,16 +76,21 @@ class Group:
             result = action()
         except AdaGPRError as error:
             failure = error
-        messages: list[str | None] = [None if failure is None else str(failure)] * self.size
-        if self.size > 1:
-            with _connected():
-                dist.all_gather_object(messages, messages[0])
+        messages = self.gather(None if failure is None else str(failure))
         if failure is not None:
             raise failure
         for rank, message in enumerate(messages):
             if message is not None:
                 raise InputError(f"{message} (rank {rank} of {self.size})")
         return result  # type: ignore[return-value] # only a failure leaves it empty
+
+    def gather(self, content: T) -> list[T]:
+        """What each rank has, in every rank."""
+        values = [content] * self.size
+        if self.size > 1:
+            with _connected():
+                dist.all_gather_object(values, content)
+        return values
 
     def broadcast(self, content: T) -> T:
         """What rank 0 has, in every rank."""

@@ -168,4 +168,5 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _damaged(path: Path, error: Exception) -> InputError:
-    return InputError(f"{path} is damaged ({error}). Remove its folder to start this run anew.")
+    reason = " ".join(str(error).split())
+    return InputError(f"{path} is damaged ({reason}). Remove its folder to start this run anew.")

@@ -1,48 +1,65 @@
-"""`fit_partition`: training on a graph that lies in parts on disk, by one process or by several.
+"""`fit_partition`: training on a graph that is on disk in parts, by one process or by several ranks.
 
-Without ``per_batch`` training is exact: each process holds the rows of its parts (see `adagpr.training.shares`). With
-it one process reads batches of parts (see `adagpr.training.batches`), which is approximate, and the record says so.
+Without ``per_batch`` training is exact: each rank holds the rows of its parts. With it one process reads batches of
+parts, which is approximate, and the record says so; see `adagpr.training.partition_strategies` for both.
 
-Rank 0 alone writes checkpoints, configuration and record. A run may go on with another number of processes: nothing in
-its configuration depends on it. Predictions are written by each process for its own parts, one file a part.
+Rank 0 alone writes checkpoints, configuration and record. A run may resume with another number of ranks: nothing in its
+configuration depends on it. Predictions are written by each rank for its own parts, one file per part.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from adagpr.errors import InputError
-from adagpr.files import read_json
+from adagpr.files import make_folder, read_json, write_atomically, write_json
+from adagpr.graph import SPLIT_NAMES
+from adagpr.metrics import class_counts, macro_f1_of_counts
 from adagpr.ops import buffer_pool
 from adagpr.partitioning import (
     Group,
+    Part,
     Parts,
     group_from_environment,
     open_parts,
+    part_name,
     parts_of_rank,
     positions,
     stored_operator,
 )
-from adagpr.system import forget_peak_memory, keep_freed_memory, num_cores
-from adagpr.task import balanced_weights
-from adagpr.training.batches import Batches
-from adagpr.training.config import Setup, TrainingConfig, plain_options, resolve_options
-from adagpr.training.fit import CHECKPOINT_SECONDS, ignore_epoch, set_memory, threads, train
-from adagpr.training.folder import RunFolder, load_bytes
-from adagpr.training.partitioned_record import Strategy, finish
-from adagpr.training.shares import read_shard
-from adagpr.training.state import OnEpoch, State
-
-__all__ = ["Precision", "fit_partition"]
+from adagpr.system import describe_machine, forget_peak_memory, keep_freed_memory, num_cores
+from adagpr.task import Classification
+from adagpr.training.config import Setup, plain_options, resolve_options
+from adagpr.training.fit import CHECKPOINT_SECONDS, set_memory, threads, train
+from adagpr.training.folder import RunFolder, load_bytes, save_tensors
+from adagpr.training.partition_strategies import Batches, Shard, read_shard
+from adagpr.training.run import RECORD_FORMAT, class_table, history_table
+from adagpr.training.state import HISTORY_COLUMNS, Epoch, OnEpoch, State, Stopping
 
 Precision = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """What is trained on, by whom and where; see `fit_partition`."""
+
+    parts: Parts
+    group: Group
+    folder: RunFolder
+    per_batch: int | None
+    border: Precision
 
 
 def fit_partition(
@@ -56,7 +73,7 @@ def fit_partition(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     **options: Any,
 ) -> dict[str, Any]:
-    """Trains a model on a partition; the same call goes on from the last checkpoint, or reads a complete run's record.
+    """Trains a model on a partition; the same call resumes from the last checkpoint, or reads a complete run's record.
 
     Where ``torchrun`` started several processes, each calls this and they train together.
 
@@ -64,9 +81,10 @@ def fit_partition(
         partition: Folder of the partition.
         model: Name of the model: ``"adagpr"`` or ``"gcnii"``.
         out: Folder of the run; rank 0 writes it.
-        per_batch: Parts of a batch, for a graph that memory does not hold; none to train exactly on all of it.
-        border: In which precision rows travel between processes.
-        on_epoch: Called in rank 0 after each epoch with its number, its measurements and the stopping rule.
+        per_batch: Parts per batch, for a graph that memory does not hold; none to train exactly on all of it.
+        border: In which precision rows are sent between ranks.
+        on_epoch: Called in rank 0 after each epoch with its number, its measurements and the stopping rule. If it
+            returns ``"stop"``, training ends there, and the best epoch so far counts.
         checkpoint_seconds: Seconds between two checkpoints.
         options: Arguments of the model and fields of `TrainingConfig`, by their names.
 
@@ -74,33 +92,42 @@ def fit_partition(
         The record.
 
     Raises:
-        InputError: Something does not fit, in this process or in another; nothing was written.
+        InputError: Something does not fit, in this rank or in another; nothing was written.
     """
-    folder = Path(out)
     with ExitStack() as stack:
         group = stack.enter_context(group_from_environment(options.get("device", "cpu")))
         parts = group.run_on_all_ranks(lambda: _checked_parts(Path(partition), group, per_batch))
-        record = _record(folder, group)
-        config, plain, state = group.run_on_all_ranks(
-            lambda: _opened(folder, group, parts, model, per_batch, border, options, record is not None, stack)
-        )
+        job = _Job(parts, group, RunFolder(Path(out)), per_batch, border)
+        record = _broadcast_record(job)
+        setup = group.run_on_all_ranks(lambda: _open(job, model, options, record is not None, stack))
         if record is not None:
             return record
         forget_peak_memory()
         keep_freed_memory()
-        stack.enter_context(threads(config.num_threads or 1))
+        stack.enter_context(threads(setup.config.num_threads or 1))
         if per_batch is None:
             # Batches differ in size: what one leaves would not serve the next.
             stack.enter_context(buffer_pool())
-        _restore(state, folder, group)
-        ground = stack.enter_context(_ground(parts, group, config, per_batch, border, folder))
-        save, report = _writer(folder, group, state), (on_epoch or ignore_epoch) if group.rank == 0 else ignore_epoch
-        train(state, ground, config, report, save, checkpoint_seconds)
-        return finish(state, ground, config, plain, parts, group, folder)
+        state = State(setup.model.to(setup.config.device), setup.config)
+        checkpoint = group.broadcast(job.folder.checkpoint_bytes() if group.rank == 0 else b"")
+        if checkpoint:
+            job.folder.restore_from(state, lambda: load_bytes(checkpoint))
+        strategy = stack.enter_context(_strategy(job, setup))
+
+        def save() -> None:
+            if group.rank == 0:
+                job.folder.save_checkpoint(state)
+
+        def tell(number: int, epoch: Epoch, stopping: Stopping) -> Any:
+            answer = on_epoch(number, epoch, stopping) if on_epoch is not None and group.rank == 0 else None
+            return group.broadcast(answer)
+
+        train(state, strategy, setup.config, tell, save, checkpoint_seconds)
+        return _finish(job, setup, state, strategy)
 
 
 def _checked_parts(folder: Path, group: Group, per_batch: int | None) -> Parts:
-    """The partition, once the parts that this process reads are found to be whole."""
+    """The partition, once the parts that this rank reads are found to be intact."""
     parts = open_parts(folder)
     if per_batch is None:
         numbers = parts_of_rank(len(parts), group.rank, group.size)
@@ -115,92 +142,145 @@ def _checked_parts(folder: Path, group: Group, per_batch: int | None) -> Parts:
     return parts
 
 
-def _record(folder: Path, group: Group) -> dict[str, Any] | None:
-    """The record of a run that is complete, as rank 0 has it."""
-    path = folder / "record.json"
-    own = group.run_on_all_ranks(lambda: read_json(path) if group.rank == 0 and path.exists() else None)
-    record: dict[str, Any] | None = json.loads(group.broadcast(json.dumps(own).encode()))
-    return record
+def _broadcast_record(job: _Job) -> dict[str, Any] | None:
+    """The record of a complete run, as rank 0 reads it."""
+    is_read = job.group.rank == 0 and job.folder.is_complete
+    record = job.group.run_on_all_ranks(lambda: read_json(job.folder.path / "record.json") if is_read else None)
+    return job.group.broadcast(record)
 
 
-def _opened(
-    folder: Path,
-    group: Group,
-    parts: Parts,
-    model: str,
-    per_batch: int | None,
-    border: Precision,
-    options: dict[str, Any],
-    is_complete: bool,
-    stack: ExitStack,
-) -> tuple[TrainingConfig, dict[str, Any], State]:
-    """Checks what is asked for; in rank 0 takes the folder and writes the configuration."""
-    config, plain, state = _resolved(parts, group.size, model, per_batch, border, options)
-    setup = Setup(config, state.model, plain, options)
-    if group.rank == 0:
-        setup = RunFolder(folder).adopt(setup)
-        if not is_complete:
-            stack.enter_context(RunFolder(folder).hold(setup))
-    return setup.config, setup.plain, state
-
-
-def _resolved(
-    parts: Parts, num_ranks: int, model: str, per_batch: int | None, border: Precision, options: dict[str, Any]
-) -> tuple[TrainingConfig, dict[str, Any], State]:
-    manifest = parts.manifest
+def _open(job: _Job, model: str, options: dict[str, Any], is_complete: bool, stack: ExitStack) -> Setup:
+    """Checks what is asked for; in rank 0 locks the folder and writes the configuration."""
+    manifest, per_batch = job.parts.manifest, job.per_batch
     config, built = resolve_options(manifest, model, options)
     if not built.capabilities.partitioned:
         raise InputError("Partitions are for AdaGPR and GCNII without drop_edge and pair_norm.")
     if config.direction == "symmetric" and not manifest.is_symmetric:
-        raise InputError(
-            "direction is 'symmetric', but the edges of this partition go one way: partition it both ways."
-        )
+        raise InputError("direction is 'symmetric', but this partition is directed: partition it without --directed.")
     if options.get("num_threads") is None:
-        beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        most = max(1, num_cores() // beside)
+        most = max(1, num_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
         config = config.model_copy(update={"num_threads": min(config.num_threads or 1, most)})
     data = {"name": manifest.name, **manifest.origin, "split": manifest.split}
     data |= {"graph_sha256": manifest.graph_sha256, "split_sha256": manifest.split_sha256}
-    scale = {"parts": len(parts), "per_batch": per_batch, "border": border}
+    scale = {"parts": len(job.parts), "per_batch": per_batch, "border": job.border}
     built.seed(config.seed)
     largest = max(part.num_nodes for part in manifest.parts)
-    set_memory(built, config, largest * per_batch if per_batch else manifest.num_nodes // num_ranks)
-    return (
-        config,
-        {"data": data, **plain_options(config, built), "scale": scale},
-        State(built.to(config.device), config),
-    )
-
-
-def _restore(state: State, folder: Path, group: Group) -> None:
-    """Puts back the last checkpoint, which rank 0 has and all get."""
-    run_folder = RunFolder(folder)
-    content = group.broadcast(run_folder.checkpoint_bytes() if group.rank == 0 else b"")
-    if content:
-        run_folder.restore_from(state, lambda: load_bytes(content))
+    set_memory(built, config, largest * per_batch if per_batch else manifest.num_nodes // job.group.size)
+    setup = Setup(config, built, {"data": data, **plain_options(config, built), "scale": scale}, options)
+    if job.group.rank == 0:
+        setup = job.folder.adopt(setup)
+        if not is_complete:
+            stack.enter_context(job.folder.hold(setup))
+    return setup
 
 
 @contextmanager
-def _ground(
-    parts: Parts, group: Group, config: TrainingConfig, per_batch: int | None, border: Precision, folder: Path
-) -> Iterator[Strategy]:
-    if per_batch is None:
-        yield read_shard(parts, group, config, torch.bfloat16 if border == "bfloat16" else None)
+def _strategy(job: _Job, setup: Setup) -> Iterator[Shard | Batches]:
+    if job.per_batch is None:
+        yield read_shard(job.parts, job.group, setup.config, torch.bfloat16 if job.border == "bfloat16" else None)
         return
-    weights = None
-    if config.class_weights == "balanced":
-        targets = (parts[number].targets() for number in range(len(parts)))
-        counts = [
-            torch.bincount(y[positions(role, "train")], minlength=parts.manifest.num_classes) for y, role in targets
-        ]
-        weights = balanced_weights(torch.stack(counts).sum(0))
-    with stored_operator(parts, config.self_loops, folder) as operator:
-        yield Batches(parts, per_batch, operator, config, weights)
+    with stored_operator(job.parts, setup.config.self_loops, job.folder.path) as operator:
+        yield Batches(job.parts, job.per_batch, operator, setup.config)
 
 
-def _writer(folder: Path, group: Group, state: State) -> Any:
-    def save() -> None:
-        if group.rank == 0:
-            RunFolder(folder).save_checkpoint(state)
+def _finish(job: _Job, setup: Setup, state: State, strategy: Shard | Batches) -> dict[str, Any]:
+    """Measures the best epoch's model on all nodes, writes the predictions and, last, the record."""
+    manifest, model, group, folder = job.parts.manifest, state.model, job.group, job.folder.path
+    logits = [(job.parts[number], own) for number, own in strategy.logits_of_parts(model)]
+    temperature = _temperature(logits, group)
+    for part, own in logits:
+        _write_predictions(folder, part, own, manifest.class_names, temperature)
+    machine = {"ranks": group.size, "bytes_sent": int(group.sum_(torch.tensor([group.num_bytes])))}
+    record = {
+        "format": RECORD_FORMAT,
+        "config": setup.plain,
+        "data": _describe_data(job),
+        "result": {
+            "best_epoch": state.stopping.best_epoch,
+            "num_epochs": len(state.history),
+            "stopped_by": state.stopped_by(setup.config),
+            "val_objective": Epoch(*state.history[state.stopping.best_epoch - 1]).val_objective,
+            "primary": Classification.primary,
+            "scores": _scores(logits, manifest.num_classes, group),
+        },
+        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "machine": {**describe_machine(state.seconds), **machine, "recompute": model.recompute},
+        "calibration": {"temperature": temperature},
+    }
+    coefficients = model.coefficients()
+    if coefficients is not None:
+        record["coefficients"] = coefficients.tolist()
+    if group.rank == 0:
+        history = history_table(state.history, HISTORY_COLUMNS, state.coeffs)
+        save_tensors(folder / "model.safetensors", model.state_dict(), {})
+        write_atomically(folder / "history.parquet", lambda path: pq.write_table(history, path))
+        if manifest.recipe is not None:
+            write_json(folder / "recipe.json", manifest.recipe)
+    # The record is written when every rank has written its predictions.
+    group.run_on_all_ranks(lambda: None)
+    if group.rank == 0:
+        write_json(folder / "record.json", record)
+        job.folder.remove_checkpoint()
+    return record
 
-    return save
+
+def _scores(logits: list[tuple[Part, Tensor]], num_classes: int, group: Group) -> dict[str, dict[str, float]]:
+    """Loss, accuracy and macro F1 of the train, val and test nodes of all ranks, if there are any."""
+    sums = np.zeros((len(SPLIT_NAMES), 1 + 3 * num_classes))
+    for part, own in logits:
+        y, role = part.targets()
+        for row, name in zip(sums, SPLIT_NAMES, strict=True):
+            index = positions(role, name)
+            row[0] += F.cross_entropy(own[index].double(), y[index], reduction="sum").item()
+            row[1:] += class_counts(own[index], y[index]).reshape(-1)
+    scores = {}
+    for name, row in zip(SPLIT_NAMES, group.sum_(torch.from_numpy(sums)).numpy(), strict=True):
+        counts = row[1:].reshape(3, num_classes)
+        num_nodes = counts[2].sum()
+        if num_nodes:
+            accuracy, macro_f1 = float(counts[0].sum() / num_nodes), macro_f1_of_counts(counts)
+            scores[name] = {"loss": float(row[0] / num_nodes), "accuracy": accuracy, "macro_f1": macro_f1}
+    return scores
+
+
+def _temperature(logits: list[tuple[Part, Tensor]], group: Group) -> float:
+    """The temperature that fits the validation nodes of all ranks."""
+    targets = [(positions(role, "val"), y) for y, role in (part.targets() for part, _ in logits)]
+    own = torch.cat([item[index] for (_, item), (index, _) in zip(logits, targets, strict=True)])
+    every = group.gather((own, torch.cat([y[index] for index, y in targets])))
+    return Classification().calibrate(*(torch.cat(items) for items in zip(*every, strict=True)))
+
+
+def _write_predictions(
+    folder: Path, part: Part, logits: Tensor, class_names: tuple[str, ...], temperature: float
+) -> None:
+    nodes, (y, role) = part.nodes(), part.targets()
+    is_isolated = (part.tensors("graph.safetensors")["indptr"].diff() == 0).numpy()
+    ids = nodes["node_id"].combine_chunks()
+    table = class_table(ids, logits, class_names, temperature, {"no neighbours": is_isolated})
+    names = np.array([None, *class_names], dtype=object)
+    roles = np.array(["", *SPLIT_NAMES], dtype=object)
+    table = table.add_column(1, "part", pa.array(roles[role].tolist(), pa.string()))
+    table = table.add_column(2, "label", pa.array(names[y.numpy() + 1].tolist(), pa.string()))
+    path = folder / "predictions.parquet" / f"{part_name(part.number)}.parquet"
+    make_folder(path.parent)
+    write_atomically(path, lambda temporary: pq.write_table(table, temporary))
+
+
+def _describe_data(job: _Job) -> dict[str, Any]:
+    manifest, size = job.parts.manifest, len(job.parts)
+    cut = f"{manifest.edge_cut} of {manifest.num_edges} edges between them"
+    message = f"Trained on {size} parts ({manifest.method}), {cut}."
+    is_approximate = job.per_batch is not None and job.per_batch < size
+    if is_approximate:
+        message += (
+            f" Approximate: steps saw batches of {job.per_batch} parts, without the edges to other parts; "
+            "what was measured is exact."
+        )
+    keys = ("name", "num_nodes", "num_edges", "num_features", "split", "num_train", "num_val", "num_test")
+    return {
+        **{key: getattr(manifest, key) for key in keys},
+        "class_names": list(manifest.class_names),
+        "is_approximate": is_approximate,
+        "notes": [*manifest.notes, message],
+    }
