@@ -206,7 +206,7 @@ PAIR = torch.tensor([[0], [1]])
         (PAIR, torch.ones(2), "edge_weight must hold 1 values"),
         (PAIR, torch.ones(1, requires_grad=True), "taken as constants, but these ask for a gradient"),
         (torch.eye(4).to_sparse_csr(), None, "must be 3 x 3 for as many nodes"),
-        (torch.eye(3).to_sparse_csr(), torch.ones(3), "brings its own weights"),
+        (torch.eye(3).to_sparse_csr(), torch.ones(3), "has its own weights"),
     ],
 )
 def test_graphs_that_cannot_be_are_refused(edge_index: Tensor, edge_weight: Tensor | None, message: str) -> None:
@@ -217,5 +217,5 @@ def test_graphs_that_cannot_be_are_refused(edge_index: Tensor, edge_weight: Tens
 def test_weights_beside_an_operator_are_refused(
     make_graph: Callable[..., Graph], inputs: tuple[Tensor, Tensor]
 ) -> None:
-    with pytest.raises(InputError, match="an operator brings its own weights"):
+    with pytest.raises(InputError, match="an operator has its own weights"):
         make_conv()(*inputs, operator(make_graph(), dtype=torch.float64), torch.ones(1))

@@ -104,7 +104,7 @@ def call_kernel(name: str, dtype: torch.dtype, **arguments: Any) -> None:
     """Calls a kernel with the members of its struct; a tensor or an array is given as its address.
 
     Raises:
-        InputError: A tensor is not contiguous, on another device, or has floating-point numbers of another type.
+        InputError: A tensor is not contiguous, is on another device, or has floating-point numbers of another type.
     """
     if _around is None:
         _run(name, dtype, arguments)

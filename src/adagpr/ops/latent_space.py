@@ -77,7 +77,7 @@ def isomap(distances: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
     where that is zero, to where the first node furthest out lies. Coordinates are rounded to a millionth of a hop.
 
     Args:
-        distances: Finite distances, one row a landmark, one column a node.
+        distances: Finite distances, one row per landmark, one column per node.
         landmarks: The column of each row.
     """
     squared = np.square(distances, dtype=np.float64)
@@ -188,7 +188,7 @@ def quadrant(places: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.nd
 def neighbourhoods(adj: sp.csr_array) -> Neighbourhoods:
     """Graph and latent neighbours of every node, and how they lie.
 
-    A pair that is both counts as latent, as in the authors' code, whose graph holds one edge a pair.
+    A pair that is both counts as latent, as in the authors' code, whose graph holds one edge per pair.
 
     Raises:
         InputError: No edge joins two nodes, so that there are no distances.
@@ -209,7 +209,7 @@ def neighbourhoods(adj: sp.csr_array) -> Neighbourhoods:
 
 
 def relation_operators(pairs: Neighbourhoods, num_nodes: int, dtype: torch.dtype = torch.float32) -> list[Operator]:
-    """One operator a relation, ``NUM_RELATIONS`` of them; together the normalised adjacency of all pairs and loops.
+    """One operator per relation, ``NUM_RELATIONS`` of them; together the normalised adjacency of all pairs and loops.
 
     Entry ``[v, u]`` is ``(deg(v) deg(u))^(-1/2)``; a node's degree counts its neighbours of both kinds and itself.
     """

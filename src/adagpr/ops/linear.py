@@ -30,7 +30,7 @@ from adagpr.ops.operator import csr_tensor, multiply, replace_values, transposed
 
 @dataclass(frozen=True, eq=False)
 class SparseFeatures:
-    """Constant sparse features, their transpose, and where each value of the one stands in the other.
+    """Constant sparse features, their transpose, and where each value of the one is in the other.
 
     Attributes:
         matrix: The features as a torch CSR tensor.
@@ -119,7 +119,7 @@ def first_maps(
         weights: The weight of each network, laid out as in `torch.nn.Linear`.
         biases: The bias of each.
     """
-    if isinstance(x, SparseFeatures) and _is_native(x, weights):
+    if isinstance(x, SparseFeatures) and _supports_kernel(x, weights):
         result: Tensor = _FirstMaps.apply(x, rate, generators, *weights, *biases)  # type: ignore[no-untyped-call]
         return result
     blocks = [
@@ -136,7 +136,7 @@ def _first_map(x: Features, weight: Tensor, bias: Tensor) -> Tensor:
     return result
 
 
-def _is_native(x: SparseFeatures, weights: Sequence[Tensor]) -> bool:
+def _supports_kernel(x: SparseFeatures, weights: Sequence[Tensor]) -> bool:
     """Whether the kernels can do it; while somebody watches, every product is one of its own."""
     fits = kernels.supports_csr(x.matrix, weights[0]) and all(kernels.supports_dense(weight.t()) for weight in weights)
     return fits and not kernels.is_watched()

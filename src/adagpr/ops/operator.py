@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -69,7 +70,7 @@ def csr(rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -
     return torch.sparse_csr_tensor(rows, columns, values, shape, check_invariants=False)
 
 
-# Torch says once a process that CSR is in beta state: here, where nobody is listening.
+# Torch warns once per process that CSR is in beta state: here, where the warning is ignored.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     csr(torch.tensor([0, 0]), torch.tensor([], dtype=torch.int64), torch.tensor([]), (1, 1))
@@ -111,14 +112,15 @@ class Operator:
 
     def to(self, target: torch.dtype | torch.device | str) -> Operator:
         """The same operator in another precision or on another device."""
-        matrix = self.matrix.to(target)
-        transpose = matrix if self.is_symmetric else self.transpose.to(target)
-        return Operator(matrix, transpose, self.direction, self.self_loops)
+        return self._changed(lambda matrix: matrix.to(target))
 
     def repeated(self, count: int) -> Operator:
         """The operator of ``count`` copies of the graph side by side, unconnected."""
-        matrix = _repeated(self.matrix, count)
-        transpose = matrix if self.is_symmetric else _repeated(self.transpose, count)
+        return self._changed(lambda matrix: _repeated(matrix, count))
+
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> Operator:
+        matrix = change(self.matrix)
+        transpose = matrix if self.is_symmetric else change(self.transpose)
         return Operator(matrix, transpose, self.direction, self.self_loops)
 
 
@@ -206,7 +208,7 @@ def edge_operator(
     Args:
         edge_index: Sources above targets, 2 x E whole numbers; or a sparse tensor, ``[targets, sources]``.
         num_nodes: Number of nodes.
-        edge_weight: One weight an edge, 1 each unless given; a sparse tensor brings its own.
+        edge_weight: One weight per edge, 1 each unless given; a sparse tensor has its own.
         normalize: Whether to divide by the roots of both ends' degrees; without it no self loops are added either.
         add_self_loops: Whether each node also reads itself.
         dtype: Precision of the result; degrees are always summed in float64.
@@ -226,7 +228,7 @@ def edge_operator(
         )
     if is_sparse:
         if edge_weight is not None:
-            raise InputError("edge_operator: a sparse tensor brings its own weights; edge_weight must be left out.")
+            raise InputError("edge_operator: a sparse tensor has its own weights; edge_weight must be left out.")
         matrix = _from_sparse(edge_index, num_nodes)
     else:
         matrix = _from_pairs(edge_index, edge_weight, num_nodes)
@@ -277,7 +279,7 @@ class DroppableOperator:
     Attributes:
         full: The operator of all edges, for evaluation.
         transpose: Structure of the transpose.
-        order: Where each entry of the transpose stands in the operator.
+        order: Where each entry of the transpose is in the operator.
         weights: Weight of each entry without the added self loop.
         loops: 1 at the added self loops, else 0.
         rows: Row of each entry.

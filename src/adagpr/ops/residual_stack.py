@@ -64,7 +64,7 @@ class Layers:
         generators: Where dropout draws from, one stream for each block.
         recompute: Whether ``S`` is computed again in the backward pass instead of being kept.
         saved_dtype: In which precision ``Y`` and ``S`` are kept, by default their own.
-        weight_maps: Whether ``h_0`` has a map of its own; see `map_shapes`. Weights then stand one below the other.
+        weight_maps: Whether ``h_0`` has a map of its own; see `map_shapes`. Weights are then one below the other.
     """
 
     operator: Operator
@@ -120,9 +120,8 @@ class Layers:
         matrices = self.operator.single_matrix(), self.operator.single_matrix(transposed=True)
         fits = all(matrix is not None and kernels.supports_csr(matrix, h) for matrix in matrices)
         keeps_all = not self.recompute and self.saved_dtype in (None, h.dtype)
-        return (
-            fits and keeps_all and kernels.supports_dense(h) and kernels.supports_square(h) and not kernels.is_watched()
-        )
+        fits = fits and kernels.supports_dense(h) and kernels.supports_square(h)
+        return fits and keeps_all and not kernels.is_watched()
 
     def kept(self, h: Tensor) -> Tensor:
         """A matrix as it is kept for the backward pass."""

@@ -2,7 +2,7 @@ r"""From free scores to coefficients: maps onto the simplex, each behind one nam
 
 A projection takes scores of shape ``[..., K]`` to weights that are at least 0 and sum to 1 over the last axis. The
 paper's choice is ``exp-sparsemax``, :math:`\mu = \mathrm{sparsemax}(\exp v)`, where sparsemax is the nearest point of
-the simplex (Martins and Astudillo, 2016). ``entmax-1.5`` stands half way between softmax and sparsemax (Peters, Niculae
+the simplex (Martins and Astudillo, 2016). ``entmax-1.5`` is half way between softmax and sparsemax (Peters, Niculae
 and Martins, 2019). ``exp-sum``, scores made positive by the exponential and divided by their sum, is softmax under the
 name that the paper's text leads to.
 """

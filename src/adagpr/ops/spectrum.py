@@ -60,12 +60,12 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Points and weights that stand for the eigenvalues of an operator, one row a probe.
+    """Points and weights in place of the eigenvalues of an operator, one row per probe.
 
     Attributes:
         num_nodes: Number of eigenvalues.
         points: The eigenvalues in one row where they are exact, else the points of each probe's quadrature.
-        weights: How many eigenvalues each point stands for.
+        weights: How many eigenvalues each point represents.
         half: Points and weights after half of the steps; none where the eigenvalues are exact.
     """
 
@@ -149,7 +149,7 @@ def estimated_spectrum(
     num_steps: int = NUM_STEPS,
     generator: np.random.Generator,
 ) -> Spectrum:
-    """Points and weights by stochastic Lanczos quadrature; see the module. Time is ``num_steps`` products a probe."""
+    """Points and weights by stochastic Lanczos quadrature; see the module. Time is ``num_steps`` products per probe."""
     for name, number in (("num_probes", num_probes), ("num_steps", num_steps)):
         if number < 2:
             raise InputError(f"spectrum: {name} must be at least 2, got {number}.")
@@ -174,7 +174,7 @@ def _signs(shape: tuple[int, int], generator: np.random.Generator) -> np.ndarray
 
 
 def _tridiagonal(matrix: sp.csr_array, start: np.ndarray, num_steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """The matrices of Lanczos' recurrence from each column of ``start``: diagonals and what stands beside them."""
+    """The matrices of Lanczos' recurrence from each column of ``start``: diagonals and what is beside them."""
     diagonals = np.zeros((start.shape[1], num_steps))
     besides = np.zeros((start.shape[1], num_steps - 1))
     v = start / np.linalg.norm(start, axis=0)
@@ -190,7 +190,7 @@ def _tridiagonal(matrix: sp.csr_array, start: np.ndarray, num_steps: int) -> tup
         np.multiply(v, diagonal, out=before)
         w -= before
         besides[:, step] = beta = np.sqrt(np.einsum("ij,ij->j", w, w))
-        # A probe that has ended goes on as a zero vector, to which the rest of its matrix gives no weight.
+        # A probe that has ended continues as a zero vector, to which the rest of its matrix gives no weight.
         w *= np.divide(1.0, beta, out=np.zeros_like(beta), where=beta > 0)
         before, v = v, w
     return diagonals, besides
