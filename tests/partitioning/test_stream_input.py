@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from adagpr.data import TableFile
+from adagpr.data.tables import TableFile
 from adagpr.errors import InputError
 from adagpr.partitioning.out_of_core import partition_tables
 from tests.partitioning.tables import MEMORY, NUM_NODES, OPTIONS, edge_table, node_table, saved

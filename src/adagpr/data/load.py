@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from adagpr.data.catalogue import DatasetRow, row
 from adagpr.data.csbm import csbm
 from adagpr.data.download import OnDownload, open_file
-from adagpr.data.tables.read import from_tables, read_tables
+from adagpr.data.tables import from_tables, read_tables
 from adagpr.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _tables(
     found = read_tables(**options, seed=seed, fractions=fractions)
     chosen = found.split
     if kind == "stratified":
-        from adagpr.data.tables.nodes import stratified_split
+        from adagpr.data.tables import stratified_split
 
         chosen = stratified_split(found.graph.y, seed if number is None else number, fractions)
     if chosen is None:

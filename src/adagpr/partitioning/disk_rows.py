@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from adagpr.data import EdgeCounts, merge_repeated
+from adagpr.data import tables
 
 # Files that edges are sorted into, and ranges of sources whose edges are counted.
 NUM_BUCKETS = 256
@@ -115,7 +115,7 @@ class RowMerger:
         self._work, self._num_nodes, self._is_weighted = work, num_nodes, is_weighted
         self.lengths = np.zeros(num_nodes + 1, dtype=np.int64)
         self.degree = np.zeros(num_nodes if is_weighted else 0)
-        self.counts = EdgeCounts(num_alone=num_nodes)
+        self.counts = tables.EdgeCounts(num_alone=num_nodes)
         self._touched = np.zeros(num_nodes, dtype=bool)
         self._forward = self._backward = 0
 
@@ -161,7 +161,7 @@ class RowMerger:
         """Each entry once, in order, and its weight if it has one: of the two directions the larger."""
         keys, weights = (records["key"], records["weight"]) if self._is_weighted else (records, None)
         num_forward = len(keys) - int((keys & 1).sum())
-        keys, weights = merge_repeated(keys, weights)
+        keys, weights = tables.merge_repeated(keys, weights)
         self.counts.num_repeated += num_forward - int((keys & 1 == 0).sum())
         keys >>= 1
         starts = np.flatnonzero(np.diff(keys, prepend=-1))

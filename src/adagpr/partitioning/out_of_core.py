@@ -26,22 +26,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from adagpr.data import (
-    IdLookup,
-    Labels,
-    Recipe,
-    TableFile,
-    check_split_codes,
-    find_columns,
-    ids_of,
-    label_messages,
-    ordered_ids,
-    parse_split,
-    read_ends,
-    read_weights,
-    split_codes,
-    stratified_split,
-)
+from adagpr.data import parse_split, tables
 from adagpr.errors import InputError
 from adagpr.partitioning import tables_job
 from adagpr.partitioning.assign import Block, block_size, check_num_parts, greedy
@@ -98,7 +83,7 @@ def partition_tables(
         target: Column where edges end.
         weight: Column of the weights.
         directed: Whether edges are directed.
-        features: Columns to make features of.
+        features: tables.Columns to make features of.
         as_is: Whether the caller knows that numbers are taken as they are; else a note says so.
         split_column: Column that says train, val or test.
         split: ``given``, ``stratified`` or ``stratified/7``; by default that of the column, else ``stratified``.
@@ -109,19 +94,19 @@ def partition_tables(
         InputError: A table cannot be used, ``memory`` is too small for the nodes, or ``out`` holds another partition.
     """
     scratch = next(folder for folder in Path(out).absolute().parents if folder.is_dir())
-    tables = TableFile(nodes, scratch), TableFile(edges, scratch)
-    columns = find_columns(*tables, label, id, source, target, weight, split_column)
+    files = tables.TableFile(nodes, scratch), tables.TableFile(edges, scratch)
+    columns = tables.find_columns(*files, label, id, source, target, weight, split_column)
     kind, number = parse_split(split, ("given", "stratified"), 1, "adagpr partition --help") if split else (None, None)
     if kind == "given" and columns.split is None:
         raise InputError("Split 'given': the table of nodes has no column that says train, val or test.")
     is_drawn, seed = kind == "stratified" or columns.split is None, seed if number is None else number
     asked = {**asdict(columns), "features": features, "directed": directed, "seed": seed, "num_parts": num_parts}
     asked |= {"split": None} if is_drawn else {}
-    with opened(Path(out), {**asked, "method": "greedy", "files": [table.stamp for table in tables]}) as progress:
+    with opened(Path(out), {**asked, "method": "greedy", "files": [file.stamp for file in files]}) as progress:
         if isinstance(progress, Parts):
             return progress
         limit = int(min(memory, 2**60))
-        job = Job(*tables, columns, features, num_parts, directed, is_drawn, seed, limit, as_is, progress, on_progress)
+        job = Job(*files, columns, features, num_parts, directed, is_drawn, seed, limit, as_is, progress, on_progress)
         for name, stage in _STAGES.items():
             if name not in progress.stages:
                 progress.record(name, stage(job))
@@ -130,7 +115,7 @@ def partition_tables(
 
 def tables_memory(nodes: Path | str, edges: Path | str) -> float:
     """Bytes that `adagpr.partitioning.partition_graph` needs for the graph of two tables, roughly."""
-    return metis_memory(2 * TableFile(edges).most_rows, TableFile(nodes).most_bytes)
+    return metis_memory(2 * tables.TableFile(edges).most_rows, tables.TableFile(nodes).most_bytes)
 
 
 def _read_nodes(job: Job) -> dict[str, Any]:
@@ -145,7 +130,7 @@ def _read_nodes(job: Job) -> dict[str, Any]:
     ids, labels, codes = _scan(job, as_text=False)
     if ids is None:
         ids, labels, codes = _scan(job, as_text=True)
-    ids, order = ordered_ids(ids, job.nodes.where(job.columns.id))
+    ids, order = tables.ordered_ids(ids, job.nodes.where(job.columns.id))
     y, class_names = labels.classes()
     if order is not None:
         y, codes = y[order], codes[order]
@@ -165,11 +150,11 @@ def _read_nodes(job: Job) -> dict[str, Any]:
         "class_names": class_names,
         "counts": {f"num_{part}": int((role == number).sum()) for part, number in ROLES.items()},
         "split": f"stratified/{job.seed}" if job.is_drawn else "given",
-        "messages": [*label_messages(y, class_names), *messages],
+        "messages": [*tables.label_messages(y, class_names), *messages],
     }
 
 
-def _scan(job: Job, as_text: bool) -> tuple[Any, Labels, np.ndarray]:
+def _scan(job: Job, as_text: bool) -> tuple[Any, tables.Labels, np.ndarray]:
     """Ids, labels and what the rows say of the split; no ids where they were to be whole numbers and are not."""
     num_nodes, columns = job.nodes.num_rows, job.columns
     has_texts = as_text or job.nodes.kind(columns.id) == "text"
@@ -179,15 +164,15 @@ def _scan(job: Job, as_text: bool) -> tuple[Any, Labels, np.ndarray]:
             f"{job.nodes.name}: what is kept of {num_nodes} nodes needs {needed / 1e9:.3f} GB of memory, but "
             f"{job.memory / 1e9:.3f} GB are allowed."
         )
-    ids, codes, labels = [], [], Labels(job.nodes.where(str(columns.label)), str(columns.label))
+    ids, codes, labels = [], [], tables.Labels(job.nodes.where(str(columns.label)), str(columns.label))
     for block in job.nodes.blocks(columns.of_nodes, tables_job.MAX_ROWS):
-        own = ids_of(block, columns.id)
+        own = tables.ids_of(block, columns.id)
         if pa.types.is_large_string(own.type) and not has_texts:
             return None, labels, np.empty(0)
         ids.append(block.texts(columns.id) if has_texts else own)
         labels.add(block)
         if not job.is_drawn:
-            codes.append(split_codes(block, str(columns.split)))
+            codes.append(tables.split_codes(block, str(columns.split)))
         job.tell("reading the nodes", int(block.rows[-1]), num_nodes)
     return pa.concat_arrays(ids), labels, np.concatenate(codes) if codes else np.zeros(num_nodes, dtype=np.int8)
 
@@ -196,14 +181,14 @@ def _roles(job: Job, codes: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, list
     """What each node is for, 0 for one without a label, and sentences about it."""
     messages: list[str] = []
     if job.is_drawn:
-        drawn = stratified_split(torch.from_numpy(y), job.seed)
+        drawn = tables.stratified_split(torch.from_numpy(y), job.seed)
         if drawn is None:
             raise InputError("There are too few labels for a split: no class has three labelled nodes.")
         codes = np.zeros(len(y), dtype=np.int8)
         for part, number in ROLES.items():
             codes[getattr(drawn, part).numpy()] = number
     else:
-        messages = check_split_codes(codes, y, job.nodes.where(str(job.columns.split)))
+        messages = tables.check_split_codes(codes, y, job.nodes.where(str(job.columns.split)))
     role = np.where(y < 0, 0, codes).astype(np.int8)
     if len(np.unique(y[role == ROLES["train"]])) < 2:
         raise InputError(f"{job.nodes.name}: the training nodes are all of one class; at least two are needed.")
@@ -214,11 +199,11 @@ def _sort_edges(job: Job) -> dict[str, Any]:
     """Leaves the edges in buckets of sources, and ``unit_counts``, how many there are from each unit of sources."""
     columns, ids = job.columns, job.load_ids()
     sorter = EdgeSorter(fresh(job.work / "edges"), job.num_nodes)
-    lookup = IdLookup(pa.array(np.arange(job.num_nodes)) if ids is None else ids)
+    lookup = tables.IdLookup(pa.array(np.arange(job.num_nodes)) if ids is None else ids)
     num_zero, num_rows = 0, 0
     for block in job.edges.blocks(columns.of_edges, max(4096, min(MAX_EDGES, job.slice_bytes // 512))):
-        sources, targets = read_ends(block, columns, lookup, job.nodes.where(columns.id))
-        weights = None if columns.weight is None else read_weights(block, columns.weight)
+        sources, targets = tables.read_ends(block, columns, lookup, job.nodes.where(columns.id))
+        weights = None if columns.weight is None else tables.read_weights(block, columns.weight)
         if weights is not None:
             kept = weights > 0
             num_zero += int((~kept).sum())
@@ -308,7 +293,10 @@ def _finish(job: Job) -> Parts:
         parts=parts,
         notes=(*notes, *found["edges"], *found["rows"], *about[1:], *found["nodes"]),
         origin=origin | ({} if job.columns.split is None else {"split_column": job.columns.split}),
-        recipe={"columns": job.columns.stored(job.directed), "features": Recipe(columns=tuple(entries)).to_plain()},
+        recipe={
+            "columns": job.columns.stored(job.directed),
+            "features": tables.Recipe(columns=tuple(entries)).to_plain(),
+        },
     )
     return job.progress.finish(manifest)
 

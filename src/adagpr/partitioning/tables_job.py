@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from adagpr.data import Columns, NumberColumn, TableFile, VectorColumn, as_is_columns, feature_columns
+from adagpr.data import tables
 from adagpr.files import write_atomically
 from adagpr.partitioning.cut import OnProgress, PartitionState
 
@@ -28,9 +28,9 @@ MAX_ROWS, MAX_EDGES = 1 << 17, 1 << 22
 class Job:
     """What every stage is given: what was asked, and what earlier stages left."""
 
-    nodes: TableFile
-    edges: TableFile
-    columns: Columns
+    nodes: tables.TableFile
+    edges: tables.TableFile
+    columns: tables.Columns
     asked_features: Sequence[str] | None
     num_parts: int
     directed: bool
@@ -47,11 +47,11 @@ class Job:
         return self.progress.work
 
     @cached_property
-    def features(self) -> tuple[list[NumberColumn | VectorColumn], list[str]]:
+    def features(self) -> tuple[list[tables.NumberColumn | tables.VectorColumn], list[str]]:
         """What features are made of, and sentences about it."""
-        wanted, about = feature_columns(self.nodes, self.columns.of_nodes, self.asked_features)
+        wanted, about = tables.feature_columns(self.nodes, self.columns.of_nodes, self.asked_features)
         self.nodes.survey([*self.columns.of_nodes, *wanted])
-        entries, messages = as_is_columns(self.nodes, wanted, self.asked_features is not None)
+        entries, messages = tables.as_is_columns(self.nodes, wanted, self.asked_features is not None)
         return entries, [*messages, *about]
 
     @cached_property
