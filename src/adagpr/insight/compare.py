@@ -142,8 +142,15 @@ class Comparison:
         return pd.DataFrame([asdict(pair) for pair in self.pairs])
 
     def _repr_html_(self) -> str:
+        """The pairs and the sentences, for notebooks."""
+        lines = []
+        for pair in self.pairs:
+            seed = "" if pair.seed is None else pair.seed
+            cells = (escape(pair.split), seed, *(f"{value:.2f}" for value in (pair.a, pair.b, pair.difference)))
+            lines.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+        head = "<tr><th>split</th><th>seed</th><th>A</th><th>B</th><th>A - B</th></tr>"
         sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences)
-        return f"<h4>{escape(self.heading)}</h4>{self.frame().round(2).to_html(index=False)}{sentences}"
+        return f"<h4>{escape(self.heading)}</h4><table>{head}{''.join(lines)}</table>{sentences}"
 
 
 @dataclass(frozen=True)
