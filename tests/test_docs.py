@@ -36,6 +36,13 @@ def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+def test_every_file_that_the_guide_names_exists() -> None:
+    named = re.findall(r"`((?:[a-z_]+/)+(?:[a-z_*]+\.[a-z]+)?|[a-z_]+\.py)`", (ROOT / "CONTRIBUTING.md").read_text())
+    assert len(named) > 50
+    found = {name for name in named for folder in (ROOT / "src" / "adagpr", ROOT) if any(folder.glob(name))}
+    assert set(named) - found == set()
+
+
 def test_the_readme_shows_what_the_demo_printed() -> None:
     assert (ROOT / "results" / "demo.txt").read_text() in (ROOT / "README.md").read_text()
 

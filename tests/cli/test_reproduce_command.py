@@ -100,14 +100,18 @@ def test_a_narrow_terminal_shows_fewer_columns_and_cuts_none(
 
 
 @pytest.mark.usefixtures("benchmark_root")
-def test_an_interrupted_command_says_that_it_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_command_says_whether_it_resumes(tmp_path: Path) -> None:
     command = _short(tmp_path, max_epochs=1500)
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while process.poll() is None and not list((tmp_path / "runs").glob("*/config.toml")):
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate()
-    assert (process.returncode, told) == (130, "Stopped. Nothing was saved yet; the same command starts again.\n")
+    if list((tmp_path / "runs").glob("*/checkpoint/state.safetensors")):
+        outlook = "The same command resumes from the last checkpoint."
+    else:
+        outlook = "Nothing was saved yet; the same command starts again."
+    assert (process.returncode, told) == (130, f"Stopped. {outlook}\n")
 
 
 @pytest.mark.usefixtures("benchmark_root")
