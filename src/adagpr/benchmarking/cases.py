@@ -79,8 +79,11 @@ class Case:
     def from_plain(cls, plain: Mapping[str, Any]) -> Case:
         """The case that `plain` came from; keys that it was written without are at their defaults."""
         # Older records call the measurement of memory by another name.
-        values = {"measures_memory" if key == "is_weighed" else key: value for key, value in plain.items()}
-        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+        names = {"is_weighed": "measures_memory"}
+        values: dict[str, Any] = {
+            names.get(key, key): tuple(value) if isinstance(value, list) else value for key, value in plain.items()
+        }
+        return cls(**values)
 
 
 def load_graph(case: Case) -> tuple[Graph, Split]:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 _MOST_COLUMNS, _MOST_NAMED, _MOST_WRITTEN = 4, 12, 300
 _ROLES = {"main": COLOURS[0], "faint": "#b5bec8", "soft": "#777777", "text": "black"}
 _GREY = "#999999"
+_LEGENDS: dict[str, Any] = {
+    "below": {"loc": "outside lower center", "ncols": 4},
+    "right": {"loc": "outside right center", "ncols": 1},
+}
 _DOTS: dict[str, dict[str, Any]] = {
     "complete": {"color": COLOURS[0], "alpha": 0.75, "s": 18},
     "pruned": {"facecolors": "none", "edgecolors": "#777777", "s": 18},
@@ -56,8 +60,7 @@ def figure(
         panel.set_axis_off()
     handles, labels = panels[0].get_legend_handles_labels()
     if labels:
-        place, columns = ("outside right center", 1) if legend == "right" else ("outside lower center", 4)
-        drawn.legend(handles, labels, frameon=False, fontsize=8, loc=place, ncols=columns)
+        drawn.legend(handles, labels, frameon=False, fontsize=8, **_LEGENDS[legend])
     if title:
         drawn.suptitle(title, fontsize=11)
     return drawn
