@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adagpr.cli import console
+from adagpr.cli.options import AsJson
 
 if TYPE_CHECKING:
     from adagpr.benchmarking import Case, Profile
@@ -19,16 +20,16 @@ def bench(
         str,
         typer.Argument(
             metavar="SET",
-            help="headline, products, gcnii, layers, coeffs, channels, nodes, edges, hops, memory, saving.",
+            help="headline, products, gcnii, layers, coeffs, channels, nodes, edges, hops, memory or saving.",
         ),
     ] = "headline",
     profile: Annotated[
-        bool, typer.Option("--profile", help="Take one epoch of each case apart instead of comparing.")
+        bool, typer.Option("--profile", help="Profile one epoch of each case instead of comparing.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Folder of the records; what is there is not measured again.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder of the records; recorded cases are not measured again.")] = Path(
         "bench"
     ),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Time AdaGPR side by side with other implementations of it, or see where an epoch spends its time.
 
