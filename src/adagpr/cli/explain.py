@@ -76,15 +76,10 @@ def _percent(value: float) -> str:
 
 def _coefficients(found: Explanation) -> Table:
     shown, caption = console.hops_that_fit(len(found.layers[0].coefficients), **_ROOM)
-    rows = [
-        (
-            str(part.layer),
-            *("0" if value == 0 else f"{value:.3f}" for value in part.coefficients[:shown]),
-            f"{part.mean_hop:.2f}",
-            str(part.max_hop),
-        )
-        for part in found.layers
-    ]
+    rows = []
+    for part in found.layers:
+        weights = ["0" if value == 0 else f"{value:.3f}" for value in part.coefficients[:shown]]
+        rows.append((str(part.layer), *weights, f"{part.mean_hop:.2f}", str(part.max_hop)))
     headings = ("layer", *(f"hop {hop}" for hop in range(shown)), "mean hop", "farthest")
     return console.table(headings, rows, caption=caption)
 
@@ -96,12 +91,9 @@ def _reach_sentences(found: Explanation) -> list[str]:
         return ["No layer uses the graph: a prediction reads nothing but its own node."]
     hops = f"{reach.total_hops} hop{'' if reach.total_hops == 1 else 's'}"
     who = "every node" if reach.num_sampled == reach.num_nodes else f"{reach.num_sampled} sampled nodes"
-    if not without:
-        first = "Every layer uses the graph."
-    else:
-        first = (
-            f"Layer {without[0]} uses no graph." if len(without) == 1 else f"Layers {', '.join(without)} use no graph."
-        )
+    first = "Every layer uses the graph."
+    if without:
+        first = f"Layers {', '.join(without)} use no graph." if without[1:] else f"Layer {without[0]} uses no graph."
     return [
         first,
         f"Within the {hops} of all layers together a prediction reads {reach.mean_nodes:.1f} of {reach.num_nodes} "
@@ -128,16 +120,9 @@ def _depth(found: Explanation) -> Table:
 
 def _worth(found: Explanation) -> Table:
     rows = [("as trained", _percent(found.val_acc), "", "", "")]
-    rows += [
-        (
-            item.name,
-            _percent(item.accuracy),
-            f"{item.difference:+.1f}",
-            str(item.right_only_with),
-            str(item.right_only_without),
-        )
-        for item in found.ablations
-    ]
+    for item in found.ablations:
+        counts = (str(item.right_only_with), str(item.right_only_without))
+        rows.append((item.name, _percent(item.accuracy), f"{item.difference:+.1f}", *counts))
     return console.table(("", "accuracy", "worth", "right only with", "right only without"), rows)
 
 
@@ -145,8 +130,8 @@ def _worth_sentences(found: Explanation) -> list[str]:
     idle = [item.name.removeprefix("without ") for item in found.ablations[2:] if item.max_change == 0]
     sentences = [
         "The trained weights are kept and only coefficients are changed, in every layer and without rescaling the "
-        "others; 'without the graph' puts a 1 at hop 0. A network trained so may do better: adagpr train "
-        "--without-graph.",
+        "others; 'without the graph' puts a 1 at hop 0. A network trained without it may do better: adagpr "
+        "train --without-graph.",
     ]
     if idle:
         sentences.append(f"Taking out {', '.join(idle)} changes no bit of any prediction.")
