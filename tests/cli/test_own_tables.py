@@ -443,3 +443,12 @@ def test_a_label_column_named_none_is_trained_read_and_repeated(tmp_path: Path, 
     assert ended(tmp_path, "train", "--config", "run/config.toml", "--out", "again")[0] == 0
     one, other = (read_json(tmp_path / folder / "record.json") for folder in ("run", "again"))
     assert one["result"] == other["result"]
+
+
+def test_a_column_named_none_is_a_column(tmp_path: Path, ended: Callable[..., Ended]) -> None:
+    save(tmp_path, **{"nodes.csv": text_of(NODES, topic=None, none=NODES["topic"])})
+    words = ["train", *TRAIN[1:5], "--label", "none", *QUICK, "--out", "run"]
+    code, out, err = ended(tmp_path, *words)
+    assert (code, err) == (0, "")
+    assert "labels from column 'none'" in out
+    assert ended(tmp_path, *words)[::2] == (0, "")

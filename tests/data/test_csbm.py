@@ -75,7 +75,7 @@ def test_a_large_graph_takes_memory_linear_in_its_edges() -> None:
     ("arguments", "message"),
     [
         ({"num_classes": 1}, r"csbm: num_classes must be at least 2, got 1\."),
-        ({"num_nodes": 3}, r"csbm: num_nodes must be at least 2 a class, that is 4, got 3\."),
+        ({"num_nodes": 3}, r"csbm: num_nodes must be at least 2 per class, that is 4, got 3\."),
         ({"num_nodes": 10.5}, r"csbm: num_nodes must be a whole number, got 10\.5\."),
         ({"num_features": 0}, r"csbm: num_features must be at least 1, got 0\."),
         ({"average_degree": -1}, r"csbm: average_degree must not be negative, got -1\."),

@@ -90,8 +90,8 @@ def test_rows_of_masks_are_splits_and_one_of_them_can_be_asked_for(tmp_path: Pat
         (arrays(node_features=np.array([[1.0], [np.nan]] * 3)), "node_features .* NaN or infinite, the first in row 1"),
         (arrays(node_features=np.array([[1.0], [np.inf]] * 3)), "node_features .* NaN or infinite, the first in row 1"),
         (arrays(node_features=np.array([[{}]] * 6)), "node_features holds pickled objects, which are refused"),
-        (arrays(node_labels=np.array([0, 1])), r"node_labels must be 6 whole numbers, one a node, got int64 \(2,\)"),
-        (arrays(node_labels=np.ones(6)), "node_labels must be 6 whole numbers, one a node, got float64"),
+        (arrays(node_labels=np.array([0, 1])), r"node_labels must be 6 whole numbers, one per node, got int64 \(2,\)"),
+        (arrays(node_labels=np.ones(6)), "node_labels must be 6 whole numbers, one per node, got float64"),
         (arrays(node_labels=np.full(6, -1)), "node_labels: every label is missing"),
         (arrays(node_labels=np.array([2, 2, -1, 2, 2, 2])), "node_labels: every known label is 2"),
         (

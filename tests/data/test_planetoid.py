@@ -128,7 +128,7 @@ def test_a_test_index_that_does_not_fit_is_refused(
 ) -> None:
     shutil.copytree(benchmark_root / "planetoid", tmp_path / "planetoid")
     index = tmp_path / "planetoid/ind.cora.test.index"
-    for content, message in ((b"1\n2\n", "its 2 rows do not fit"), (b"one\n", "expected one whole number a line")):
+    for content, message in ((b"1\n2\n", "its 2 rows do not fit"), (b"one\n", "expected one whole number per line")):
         index.write_bytes(content)
         monkeypatch.setitem(sums(), "planetoid/ind.cora.test.index", hashlib.sha256(content).hexdigest())
         with pytest.raises(InputError, match=message):

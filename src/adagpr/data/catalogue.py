@@ -1,6 +1,6 @@
 """The data sets by name: where they come from, what is in them, and what is odd about them.
 
-The rows stand in ``catalogue.toml``, the sums of their files in ``SHA256SUMS``. Reading them needs neither torch nor
+The rows are in ``catalogue.toml``, the sums of their files in ``SHA256SUMS``. Reading them needs neither torch nor
 the files themselves.
 """
 
@@ -14,8 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from adagpr.errors import unknown_name
 from adagpr.files import read_toml
-
-__all__ = ["Counts", "DatasetRow", "Source", "catalogue", "row", "source_of", "sources", "sums"]
 
 Loader = Literal["planetoid", "geom-gcn", "npz", "digits", "csbm"]
 
@@ -55,7 +53,7 @@ class Counts(_Strict):
         edges: Distinct unordered pairs of different nodes.
         features: Feature columns.
         classes: Classes.
-        directed: Whether the edges go one way once loaded.
+        directed: Whether the edges are directed once loaded.
         homophily: Share of ``edges`` that join nodes of one class.
     """
 

@@ -22,8 +22,6 @@ from adagpr.errors import InputError
 if TYPE_CHECKING:
     from adagpr.graph import Graph
 
-__all__ = ["csbm"]
-
 
 def csbm(
     num_nodes: int = 1000,
@@ -40,7 +38,7 @@ def csbm(
     Time and memory are linear in nodes times features plus edges (times the logarithm of the edges, for sorting).
 
     Args:
-        num_nodes: Number of nodes, at least 2 a class.
+        num_nodes: Number of nodes, at least 2 per class.
         num_classes: Number of classes, at least 2.
         num_features: Number of feature columns.
         average_degree: Mean number of neighbours; of outgoing edges if ``directed``.
@@ -48,7 +46,7 @@ def csbm(
             heterophily.
         feature_signal: Distance of a class mean from zero in standard deviations of the noise. The default leaves
             features useful but not sufficient.
-        directed: Whether edges go one way.
+        directed: Whether edges are directed.
         seed: Chooses the graph; not negative.
 
     Raises:
@@ -98,7 +96,7 @@ def _check(
             raise InputError(f"csbm: {name} must be a finite number, got {number!r}.")
     rules: tuple[tuple[bool, str, float], ...] = (
         (num_classes >= 2, "num_classes must be at least 2", num_classes),
-        (num_nodes >= 2 * num_classes, f"num_nodes must be at least 2 a class, that is {2 * num_classes}", num_nodes),
+        (num_nodes >= 2 * num_classes, f"num_nodes must be at least 2 per class, that is {2 * num_classes}", num_nodes),
         (num_features >= 1, "num_features must be at least 1", num_features),
         (average_degree >= 0, "average_degree must not be negative", average_degree),
         (0 <= homophily <= 1, "homophily must be in [0, 1]", homophily),

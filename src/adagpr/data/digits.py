@@ -15,8 +15,6 @@ from torch import Tensor
 from adagpr.data.splits import labelled_split
 from adagpr.graph import Graph, Split, edges_to_csr
 
-__all__ = ["NUM_NEIGHBOURS", "digits", "labelled_5", "nearest_neighbours"]
-
 NUM_NEIGHBOURS = 10
 NUM_LABELS = 5
 NUM_VAL = 500
@@ -40,7 +38,7 @@ def digits() -> Graph:
 
 
 def labelled_5(y: Tensor) -> Split:
-    """The fixed split: five training nodes a class, 500 validation nodes, the rest for the test."""
+    """The fixed split: five training nodes per class, 500 validation nodes, the rest for the test."""
     return labelled_split(y, num_per_class=NUM_LABELS, num_val=NUM_VAL, seed=0)
 
 

@@ -21,8 +21,6 @@ from adagpr.data.catalogue import DatasetRow, row, source_of, sums
 from adagpr.errors import InputError, StorageError
 from adagpr.files import cache_folder, make_folder, sha256_file, write_atomically
 
-__all__ = ["FileStatus", "OnDownload", "data_root", "fetch", "open_file", "presence", "verify"]
-
 OnDownload = Callable[[str, int, int | None], None]
 """Called with a file, the bytes received so far, and their total if the server says it."""
 

@@ -17,8 +17,6 @@ from adagpr.data.splits import mask_split
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split, compact_features, edges_to_csr
 
-__all__ = ["edges_from_text", "graph_from_text", "split_from_npz"]
-
 
 def graph_from_text(edges: bytes, nodes: bytes, name: str) -> Graph:
     """Makes the graph of the two files' bytes; ``name`` is for the graph and for errors."""
@@ -33,7 +31,7 @@ def graph_from_text(edges: bytes, nodes: bytes, name: str) -> Graph:
 
 
 def edges_from_text(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Sources and targets, one pair a line, as they stand in the file."""
+    """Sources and targets, one pair per line, as they are in the file."""
     lines = _lines(content, b"node_id\tnode_id", name, EDGES_FILE)
     pairs = np.array([_whole_numbers(line, 2, name, EDGES_FILE, number) for number, line in enumerate(lines, start=2)])
     pairs = pairs.reshape(-1, 2).astype(np.int64)

@@ -20,8 +20,6 @@ from adagpr.errors import InputError, unknown_name
 if TYPE_CHECKING:
     from adagpr.graph import Graph, Split
 
-__all__ = ["load"]
-
 DEFAULT_FRACTIONS = (0.6, 0.2, 0.2)
 
 # What to call a graph that is read from two tables, and the options of the two names that take some.

@@ -5,8 +5,8 @@
 ``node_labels``                           N whole numbers, classes from 0 up, -1 where unknown
 ``edges``                                 E x 2 node positions, source and target
 ``train_masks``, ``val_masks``,           optional: N values that are true or false, or several rows of them,
-``test_masks``                            one split a row
-``directed``                              optional: false if each edge stands for both directions
+``test_masks``                            one split per row
+``directed``                              optional: false if each edge is meant in both directions
 ========================================  =====================================================================
 """
 
@@ -23,8 +23,6 @@ from adagpr.data.splits import mask_split
 from adagpr.errors import InputError, unknown_name
 from adagpr.graph import Graph, Split, compact_features, edges_to_csr
 
-__all__ = ["edges_from_npz", "graph_from_npz", "read_arrays"]
-
 REQUIRED = ("node_features", "node_labels", "edges")
 MASKS = ("train_masks", "val_masks", "test_masks")
 KNOWN = (*REQUIRED, *MASKS, "directed")
@@ -39,7 +37,7 @@ def graph_from_npz(
         source: The file's path or its bytes.
         file: What to call the file in errors.
         name: What to call the graph.
-        directed: Whether edges go one way, by default as the file's ``directed`` says, else true.
+        directed: Whether edges are directed, by default as the file's ``directed`` says, else true.
 
     Raises:
         InputError: The file is not such a graph; names the file and the key.
@@ -90,7 +88,7 @@ def read_arrays(source: Path | bytes, file: str) -> dict[str, np.ndarray]:
 
 
 def edges_from_npz(arrays: dict[str, np.ndarray], file: str) -> tuple[np.ndarray, np.ndarray]:
-    """Sources and targets as they stand in the file."""
+    """Sources and targets as they are in the file."""
     edges = arrays["edges"]
     if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
         raise InputError(f"{file}: edges must be E x 2 whole numbers, got {_kind(edges)}.")
@@ -110,7 +108,7 @@ def _array(stored: NpzFile, key: str, file: str) -> np.ndarray:
 def _labels(labels: np.ndarray, num_nodes: int, file: str) -> np.ndarray:
     """Checked classes."""
     if labels.shape != (num_nodes,) or labels.dtype.kind not in "iu":
-        raise InputError(f"{file}: node_labels must be {num_nodes} whole numbers, one a node, got {_kind(labels)}.")
+        raise InputError(f"{file}: node_labels must be {num_nodes} whole numbers, one per node, got {_kind(labels)}.")
     y = labels.astype(np.int64)
     known = np.unique(y[y >= 0])
     if num_nodes and (y.min() < -1 or y.max() >= num_nodes):

@@ -25,8 +25,6 @@ from adagpr.data.catalogue import PLANETOID_PARTS
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split, compact_features, edges_to_csr
 
-__all__ = ["edges_from_lists", "graph_from_planetoid", "unpickle"]
-
 NUM_VAL = 500
 
 _DTYPE = re.compile(r"[biuf][1248]")
@@ -157,7 +155,7 @@ def graph_from_planetoid(read: Callable[[str], bytes], stem: str, name: str) -> 
 
 
 def edges_from_lists(neighbours: Mapping[int, list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Sources and targets of the neighbour lists, as they stand in the file."""
+    """Sources and targets of the neighbour lists, as they are in the file."""
     counts = [len(ends) for ends in neighbours.values()]
     sources = np.repeat(np.fromiter(neighbours, dtype=np.int64), counts)
     targets = np.fromiter((end for ends in neighbours.values() for end in ends), dtype=np.int64, count=sum(counts))
@@ -168,5 +166,5 @@ def _test_index(content: bytes, file: str) -> np.ndarray:
     """Node of each test row."""
     lines = content.split()
     if not lines or not all(line.isdigit() for line in lines):
-        raise InputError(f"{file}: expected one whole number a line.")
+        raise InputError(f"{file}: expected one whole number per line.")
     return np.array([int(line) for line in lines], dtype=np.int64)

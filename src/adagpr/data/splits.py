@@ -17,8 +17,6 @@ from adagpr.errors import InputError, unknown_name
 from adagpr.graph import Split
 from adagpr.seeding import stream
 
-__all__ = ["labelled_split", "mask_split", "parse_split", "random_split", "random_splits"]
-
 # Kinds of split whose number is a seed.
 _DRAWN = ("random", "stratified")
 
@@ -65,7 +63,7 @@ def random_splits(y: Tensor, num: int, seed: int = 0, fractions: Sequence[float]
 
 
 def labelled_split(y: Tensor, num_per_class: int, num_val: int, seed: int = 0) -> Split:
-    """Draws ``num_per_class`` training nodes a class and ``num_val`` validation nodes; the rest is for the test."""
+    """Draws ``num_per_class`` training nodes per class and ``num_val`` validation nodes; the rest is for the test."""
     check_seed("labelled_split", seed)
     generator = stream(seed, "labelled split")
     labels = y.numpy()

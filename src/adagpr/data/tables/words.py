@@ -5,8 +5,8 @@ The entry of node :math:`i` and word :math:`w` is
 .. math:: \mathrm{tfidf}_{iw} = \frac{n_{iw}\, g_w}{\sqrt{\sum_v (n_{iv}\, g_v)^2}}, \qquad
           g_w = 1 + \ln \frac{1 + N}{1 + d_w},
 
-with :math:`n_{iw}` how often the word stands in the node's text and :math:`d_w` the number of the :math:`N` texts it
-stands in, as in scikit-learn. Nothing here loops over nodes in Python.
+with :math:`n_{iw}` how often the word is in the node's text and :math:`d_w` the number of the :math:`N` texts it
+is in, as in scikit-learn. Nothing here loops over nodes in Python.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Tokens:
     Attributes:
         num_rows: Number of texts.
         rows: Text of each entry, in order.
-        codes: Word of each entry; a word occurs once a row.
-        counts: How often the word stands in the text.
+        codes: Word of each entry; a word occurs once per row.
+        counts: How often the word is in the text.
         words: The distinct words, in no particular order.
     """
 
@@ -48,7 +48,7 @@ class Tokens:
 
     @property
     def num_texts(self) -> np.ndarray:
-        """In how many texts each word stands."""
+        """In how many texts each word is."""
         return np.bincount(self.codes, minlength=len(self.words))
 
 
@@ -83,7 +83,7 @@ def _counted(rows: np.ndarray, codes: np.ndarray, width: int) -> tuple[np.ndarra
 
 
 def _split(texts: Any) -> tuple[np.ndarray, np.ndarray, Any]:
-    """Row and code of every word of a group of texts, and the words that the codes stand for."""
+    """Row and code of every word of a group of texts, and the words that the codes mean."""
     # White space parts the texts; what is dear, finding all else that is no letter, is done for each piece once.
     lists = pc.ascii_split_whitespace(pc.utf8_lower(pc.fill_null(texts, "")))
     sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
@@ -91,7 +91,7 @@ def _split(texts: Any) -> tuple[np.ndarray, np.ndarray, Any]:
     inner = pc.split_pattern_regex(pieces.dictionary, _BETWEEN_WORDS)
     words = inner.flatten().dictionary_encode()
     rows, piece = np.repeat(np.arange(len(texts)), sizes), pieces.indices.to_numpy()
-    # A piece stands for the words from its start on, most often for one.
+    # A piece means the words from its start on, most often for one.
     lengths = pc.list_value_length(inner).to_numpy(zero_copy_only=False).astype(np.int64)
     starts = np.cumsum(lengths) - lengths
     repeats = lengths[piece]
@@ -105,7 +105,7 @@ def _split(texts: Any) -> tuple[np.ndarray, np.ndarray, Any]:
 def choose_words(tokens: Tokens, limit: int) -> tuple[list[str], list[float], int]:
     """The vocabulary in alphabetical order, the weight of each word, and how many words were left out for the limit.
 
-    A word counts if it stands in two texts at least. Of more than ``limit`` those in most texts stay, ties going to the
+    A word counts if it is in at least two texts. Of more than ``limit`` those in most texts stay, ties going to the
     first in the alphabet, so that the order of the rows changes nothing.
     """
     num_texts = tokens.num_texts
@@ -119,14 +119,14 @@ def choose_words(tokens: Tokens, limit: int) -> tuple[list[str], list[float], in
 
 
 def tfidf(tokens: Tokens, words: Sequence[str], idf: Sequence[float]) -> sp.csr_array:
-    """One row a text and one column a word of the vocabulary; a text without any such word is a row of zeros."""
+    """One row per text and one column per word of the vocabulary; a text without any such word is a row of zeros."""
     found = pc.index_in(pa.array(tokens.words, pa.string()), value_set=pa.array(words, pa.string()))
     column_of = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
     columns = column_of[tokens.codes] if len(tokens.codes) else np.empty(0, dtype=np.int64)
     kept = columns >= 0
     values = tokens.counts[kept] * np.asarray(idf, dtype=np.float64)[columns[kept]]
     matrix = sp.csr_array((values, (tokens.rows[kept], columns[kept])), shape=(tokens.num_rows, len(words)))
-    # Summed in the order of the columns, so that a text gives the same bits whatever texts stand around it.
+    # Summed in the order of the columns, so that a text gives the same bits whatever texts are around it.
     matrix.sort_indices()
     rows = np.repeat(np.arange(tokens.num_rows), np.diff(matrix.indptr))
     lengths = np.sqrt(np.bincount(rows, weights=matrix.data**2, minlength=tokens.num_rows))
