@@ -16,7 +16,7 @@ from adagpr.errors import InputError
 from adagpr.graph import SPLIT_NAMES, Graph, Split
 from adagpr.nn import AdaGPR
 from adagpr.ops import WeightMaps, buffers, features, operator
-from adagpr.partitioning import Group, Parts, induced, join, partition_graph, stored_operator
+from adagpr.partitioning import Group, Parts, induced, join, partition_graph, positions, stored_operator
 from adagpr.training import TrainingConfig, fit, fit_partition, load_run
 from adagpr.training.partition_strategies import Batches, read_shard
 from tests.partitioning.test_exchange import directed_graph
@@ -55,7 +55,7 @@ def test_joined_parts_are_rows_of_the_graph(tmp_path: Path, numbers: list[int]) 
         assert isinstance(graph.x, torch.Tensor)
         assert torch.equal(found.x, graph.x[own])
         for part in ("train", "val", "test"):
-            assert set(own[found.index(part)]) == set(getattr(split, part).tolist()) & set(own)
+            assert set(own[positions(found.role, part)]) == set(getattr(split, part).tolist()) & set(own)
 
 
 @pytest.mark.parametrize("weight_maps", ["shared", "separate"])

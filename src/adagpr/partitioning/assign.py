@@ -1,15 +1,15 @@
 r"""Which part each node goes to.
 
-`metis` sees the whole graph (Karypis and Kumar, 1998). `greedy` reads its rows block by block and holds a few bytes a
+`metis` sees the whole graph (Karypis and Kumar, 1998). `greedy` reads its rows block by block and holds a few bytes per
 node: linear deterministic greedy (Stanton and Kliot, 2012) gives a node to the part :math:`p` with the largest
 
 .. math:: |N(v) \cap p| \, (1 - |p| / C),
 
-neighbours in the part times the room that is left in it, with :math:`C` nodes as the most that a part may hold. Here
-the room is also that for entries, of which a part should not get more than twice the mean: without it the hubs of a
-graph gather in one part, and the cut is no better for it (R-MAT, 200,000 nodes in 64 parts: 6.5 times the mean and 88
-percent cut, with it 1.9 times and 84 percent). Further passes over the same rows (Nishimura and Ugander, 2013) start
-with empty parts and know of each neighbour where it was in the pass before.
+neighbours in the part times the room that is left in it, where :math:`C` is the capacity of a part in nodes. Here the
+room for entries counts, too, of which a part should not get more than twice the mean: otherwise the hubs of a graph
+gather in one part, and the cut is no better for it (R-MAT, 200,000 nodes in 64 parts: 6.5 times the mean and 88 percent
+cut, as it is here 1.9 times and 84 percent). Further passes over the same rows (Nishimura and Ugander, 2013) start
+with empty parts and use where each neighbour was in the pass before.
 
 The nodes of a block choose at the same time, so that all of it is array work. Blocks are small against the parts, and
 nodes that would overfill one go to their next choice.
@@ -27,8 +27,8 @@ from adagpr.errors import InputError
 # First node, where the rows start and end among the columns (from 0), columns.
 Block = tuple[int, np.ndarray, np.ndarray]
 
-# A part holds at most this share of nodes more than the mean, and should not hold more than so many times the mean of
-# entries; less where parts are few, since twice the mean of two is all.
+# A part has at most this share of nodes above the mean, and should have at most so many times the mean of entries; less
+# with few parts, because twice the mean of two parts is everything.
 IMBALANCE = 0.05
 ENTRIES = 2.0
 _MORE_WITH_EACH_PART = 0.1
@@ -43,9 +43,7 @@ _MIN_GAIN = 0.005
 def metis(adj: sp.csr_array, num_parts: int) -> np.ndarray:
     """The part of each node by METIS, which counts every edge once whatever its direction or weight.
 
-    Args:
-        adj: Adjacency, directed or not; self loops are ignored.
-        num_parts: Number of parts, at most that of the nodes; none is left empty.
+    Self loops are ignored. No part is left empty.
     """
     check_num_parts(num_parts, adj.shape[0])
     if num_parts == 1:
@@ -58,8 +56,8 @@ def metis(adj: sp.csr_array, num_parts: int) -> np.ndarray:
     counts = np.bincount(both.coords[0][off], minlength=adj.shape[0])
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     graph = pymetis.CSRAdjacency(starts, both.coords[1][off].astype(np.int32))
-    # Bisection cuts less than METIS' k-way on graphs with hubs and on tiny parts (R-MAT, 16 parts: 61 against 75
-    # percent), and else as much.
+    # Bisection cuts less than METIS' k-way method on graphs with hubs and on tiny parts (R-MAT, 16 parts: 61 against 75
+    # percent), and as much on others.
     _, found = pymetis.part_graph(num_parts, graph, recursive=True, options=pymetis.Options(seed=0))
     return _without_empty(np.asarray(found, dtype=np.int32), num_parts)
 
@@ -72,7 +70,7 @@ def greedy(
     num_passes: int = 8,
     on_block: Callable[[int, int], None] | None = None,
 ) -> np.ndarray:
-    """The part of each node by linear deterministic greedy with several passes, of which the best one counts.
+    """The part of each node by linear deterministic greedy with several passes, of which the best counts.
 
     Time is linear in the entries and in nodes times parts; a pass over 50,000,000 entries takes some seconds.
 
@@ -80,8 +78,8 @@ def greedy(
         read_rows: Gives the rows of the adjacency in order, in blocks that start at multiples of `block_size`.
         num_nodes: Number of nodes.
         num_edges: Number of entries in all rows.
-        num_parts: Number of parts, at most that of the nodes; none is left empty.
-        num_passes: How often the rows are read at most, not counting those that measure the cut.
+        num_parts: Number of parts, at most the number of nodes; none is left empty.
+        num_passes: At most how often the rows are read, apart from measuring the cut.
         on_block: Told the pass and the node after each block.
 
     Returns:
@@ -109,7 +107,7 @@ def greedy(
 
 
 def capacity(num_nodes: int, num_parts: int) -> int:
-    """The most nodes that `greedy` gives a part: 5 percent above the mean, or the mean rounded up where that is more.
+    """The most nodes that `greedy` gives a part: 5 percent above the mean, or the mean rounded up if that is more.
 
     Example:
         >>> capacity(1000, 4), capacity(10, 4)
@@ -119,7 +117,7 @@ def capacity(num_nodes: int, num_parts: int) -> int:
 
 
 def block_size(num_nodes: int, num_parts: int) -> int:
-    """How many nodes of `greedy` choose at the same time; the result depends on it, so nothing else decides on it."""
+    """How many nodes of `greedy` choose at the same time; the result depends on it."""
     return max(_MIN_BLOCK, min(_MAX_BLOCK, num_nodes // _NUM_BLOCKS, _MAX_CELLS // (num_parts + 1)))
 
 
@@ -148,7 +146,7 @@ def _sliced(blocks: Iterable[Block], size: int) -> Iterator[Block]:
 
 
 def _neighbours(indptr: np.ndarray, parts: np.ndarray, num_parts: int) -> np.ndarray:
-    """How many neighbours each node of a block has in each part; those with no part yet come last and are dropped."""
+    """How many neighbours each node of a block has in each part; those without a part yet are dropped."""
     size = len(indptr) - 1
     cells = np.repeat(np.arange(size), np.diff(indptr)) * (num_parts + 1) + parts
     return np.bincount(cells, minlength=size * (num_parts + 1)).reshape(size, num_parts + 1)[:, :-1]
@@ -165,7 +163,7 @@ class _Room:
         self._entries = np.zeros(num_parts)
 
     def choose(self, neighbours: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """The part of each node of a block: that of the highest score with room for it.
+        """The part of each node of a block: the one with the highest score that has room for it.
 
         Args:
             neighbours: How many each node has in each part.
@@ -202,7 +200,7 @@ class _Room:
 def _levelled(load: np.ndarray, count: int) -> np.ndarray:
     """How many of ``count`` nodes each part gets so that the emptiest parts become equally full."""
     ordered = np.sort(load)
-    # Filling the k emptiest up to the level of the next takes so many.
+    # So many nodes fill the k emptiest parts up to the level of the next.
     needed = np.arange(len(load)) * ordered - np.concatenate([[0], np.cumsum(ordered)[:-1]])
     lowest = int(np.searchsorted(needed, count, side="right"))
     level, more = divmod(count + int(ordered[:lowest].sum()), lowest)

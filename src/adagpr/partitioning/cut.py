@@ -1,7 +1,7 @@
 """A graph in memory cut into parts on disk, and what every way of cutting shares.
 
-A folder under way has a subfolder ``.work`` with what is done, so that the same call goes on after a stop; it is
-removed once the manifest is written.
+Until the manifest is written, the folder has a subfolder ``.work`` with what is done, so that the same call resumes
+after a stop.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from adagpr.graph import Graph, Split
 from adagpr.partitioning.assign import Block, check_num_parts, greedy, metis
 from adagpr.partitioning.parts import ROLES, Manifest, Method, PartInfo, Parts, Rows, open_parts, part_name, write_part
 
-# Told what is being done, how far it is, and how far it goes, 0 where that is not known.
+# Told what is being done, how much of it is done, and of how much: 0 if that is not known.
 OnProgress = Callable[[str, int, int], None]
 
 _PROGRESS = Path(".work", "progress.json")
-# Measured with 500,000 nodes, 64 features and 5,000,000 entries: Python itself, METIS for an entry, tables read whole.
+# Measured with 500,000 nodes, 64 features and 5,000,000 entries: Python itself, METIS per entry, tables read whole.
 _BYTES, _BYTES_PER_ENTRY, _TIMES_TABLE = 3e8, 200, 5
 
 
@@ -39,12 +39,12 @@ def partition_graph(
     method: Method = "metis",
     on_progress: OnProgress | None = None,
 ) -> Parts:
-    """Cuts a graph into parts on disk; the same call goes on after a stop, or opens what is complete.
+    """Cuts a graph into parts on disk; the same call resumes after a stop, or opens what is complete.
 
     Args:
         graph: The graph.
         split: Its train, val and test nodes.
-        num_parts: Number of parts, at most that of the nodes.
+        num_parts: Number of parts, at most the number of nodes.
         out: Folder of the partition.
         method: ``metis`` for the fewest edges between parts, ``greedy`` for less time and memory.
         on_progress: Told of every part.
@@ -96,12 +96,7 @@ def partition_graph(
 
 
 def metis_memory(num_edges: int, table_bytes: float) -> float:
-    """Bytes that `partition_graph` needs with METIS, roughly.
-
-    Args:
-        num_edges: Entries of the adjacency.
-        table_bytes: Size of the table of nodes, where one has to be read.
-    """
+    """Bytes that METIS needs, roughly, for so many entries and a table of nodes of this size, 0 if there is none."""
     return _BYTES + _BYTES_PER_ENTRY * num_edges + _TIMES_TABLE * table_bytes
 
 
@@ -138,7 +133,7 @@ class Numbering:
 def local_rows(
     numbering: Numbering, number: int, indptr: np.ndarray, columns: np.ndarray, weights: np.ndarray
 ) -> tuple[sp.csr_array, np.ndarray]:
-    """Rows of a part with columns by part, its own nodes first, and the numbers of the nodes elsewhere.
+    """Rows of a part with columns by part, its own nodes first, and the numbers of its halo.
 
     Args:
         numbering: The numbers by part.
@@ -159,14 +154,14 @@ def local_rows(
 
 
 class PartitionState:
-    """What is done of a partition under way.
+    """How far a partition is that is not complete.
 
     Attributes:
         folder: Folder of the partition.
-        work: Its folder of things that are removed at the end.
+        work: Its subfolder of files that are removed at the end.
         key: Names the partition.
         method: How nodes are assigned to parts.
-        stages: What was found in each stage that is done.
+        stages: The result of each stage that is done.
     """
 
     def __init__(self, folder: Path, key: str, method: Method) -> None:
@@ -185,12 +180,12 @@ class PartitionState:
         write_json(self._path, stored)
 
     def record(self, stage: str, found: Any) -> None:
-        """Keeps that a stage is done."""
+        """Records that a stage is done, with its result."""
         self.stages[stage] = found
         write_json(self._path, {"key": self.key, "method": self.method, "stages": self.stages})
 
     def finish(self, manifest: Manifest) -> Parts:
-        """Writes the manifest and clears up."""
+        """Writes the manifest and removes what was kept for resuming."""
         manifest.write(self.folder)
         shutil.rmtree(self.work)
         return open_parts(self.folder)
@@ -198,13 +193,10 @@ class PartitionState:
 
 @contextmanager
 def opened(folder: Path, asked: Mapping[str, Any]) -> Iterator[PartitionState | Parts]:
-    """Holds a folder and gives what is under way in it, or the partition where it is complete.
+    """Locks a folder, which is made if needed, and yields the partition in it if that is complete, else its state.
 
-    What is under way is kept after any stop but an `InputError`, which another try would meet again.
-
-    Args:
-        folder: Folder of the partition; made where there is none.
-        asked: All that the partition is a function of, as plain data.
+    The state is kept after any stop but an `InputError`, which another try would meet again. ``asked`` is all that the
+    partition is a function of, as plain data.
     """
     key = digest(dict(asked), 16)
     make_folder(folder)
@@ -214,7 +206,6 @@ def opened(folder: Path, asked: Mapping[str, Any]) -> Iterator[PartitionState | 
             try:
                 yield progress
             except InputError:
-                # What was begun cannot be ended; the way is free for a corrected call.
                 shutil.rmtree(progress.work)
                 raise
             return
@@ -228,7 +219,7 @@ def opened(folder: Path, asked: Mapping[str, Any]) -> Iterator[PartitionState | 
 def write_parts(
     progress: PartitionState, num_parts: int, rows: Callable[[int], Rows], on_progress: OnProgress | None = None
 ) -> tuple[PartInfo, ...]:
-    """Writes the parts that are not there yet, one by one."""
+    """Writes the parts that are not there yet, one after another."""
     infos = []
     for number in range(num_parts):
         record = progress.work / f"{part_name(number)}.json"
@@ -253,6 +244,6 @@ def _roles(graph: Graph, split: Split) -> np.ndarray:
 
 
 def _ids(graph: Graph) -> pa.Array:
-    """Whole numbers as they are, all else as texts."""
+    """Whole numbers as they are, everything else as texts."""
     is_whole = graph.node_ids.dtype.kind in "iu"
     return pa.array(graph.node_ids) if is_whole else pa.array(graph.node_ids.tolist(), pa.large_string())

@@ -1,23 +1,21 @@
-"""A partitioned graph on disk: one folder a part, and a manifest that was written last.
+"""A partitioned graph on disk: one folder per part, and a manifest that is written last.
 
-Nodes are numbered by part: part ``p`` holds the numbers from ``offsets[p]`` to ``offsets[p + 1]``, within a part in the
-order that the graph had. The files of a part are read by memory map:
+Nodes are numbered by part: part ``p`` has the numbers from ``offsets[p]`` to ``offsets[p + 1]``, within a part in the
+order of the graph. The files of a part are read by memory map:
 
-``nodes.arrow``: ``node_id``, and ``position``, the place of the node in the order of the whole graph.
-
-``graph.safetensors``: the rows of the adjacency as ``indptr`` and ``columns``, with ``weights`` unless all are 1. A
-column below the part's number of nodes is one of its own nodes; those from there on count through ``halo``, the numbers
-of the nodes elsewhere that its rows read, in ascending order. ``degree`` and ``halo_degree`` are the sums of whole rows
-of the adjacency, ``y`` the classes (-1 where unknown) and ``role`` 1, 2 or 3 for train, val and test nodes, else 0.
-
-``features.safetensors``: ``x``, or of sparse features ``indptr``, ``columns`` and ``values``.
+- ``nodes.arrow``: ``node_id``, and ``position``, the place of the node in the order of the whole graph.
+- ``graph.safetensors``: the rows of the adjacency as ``indptr`` and ``columns``, with ``weights`` unless all are 1. A
+  column below the part's number of nodes is one of its own nodes; further columns count through ``halo``, the numbers
+  of the nodes of other parts that its rows read, in ascending order. ``degree`` and ``halo_degree`` are the sums of
+  whole rows of the adjacency, ``y`` the classes (-1 where unknown) and ``role`` 1, 2 or 3 for train, val and test
+  nodes, else 0.
+- ``features.safetensors``: ``x``, or of sparse features ``indptr``, ``columns`` and ``values``.
 
 Each file names the partition that it belongs to, and the manifest has its size and its SHA-256 sum.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -38,20 +36,20 @@ from adagpr.graph import SPLIT_NAMES
 
 FORMAT = 1
 FILES = ("nodes.arrow", "graph.safetensors", "features.safetensors")
-# The number that stands for each part of the split.
+# The number of each part of the split.
 ROLES = {name: number for number, name in enumerate(SPLIT_NAMES, 1)}
 Method = Literal["metis", "greedy"]
 
 
 @dataclass(frozen=True)
 class PartInfo:
-    """What the manifest says of one part.
+    """One part in the manifest.
 
     Attributes:
         num_nodes: Nodes of the part.
         num_edges: Stored entries of its rows.
-        num_halo: Nodes elsewhere that its rows read.
-        num_cut: Entries of its rows whose column is elsewhere.
+        num_halo: Nodes of other parts that its rows read.
+        num_cut: Entries of its rows whose column is in another part.
         files: Size in bytes and SHA-256 sum of each file.
     """
 
@@ -81,8 +79,8 @@ class Manifest:
         split_sha256: Sum of its split.
         parts: Each part.
         notes: What a reader of a result on this graph must know.
-        origin: The arguments of `adagpr.load` that give the graph, where it came from there.
-        recipe: How the features were made from tables, where they were.
+        origin: The arguments of `adagpr.load` that give the graph, if it came from there.
+        recipe: How the features were made from tables, if they were.
     """
 
     key: str
@@ -138,9 +136,9 @@ class Rows:
     """Rows of a graph's adjacency with all that belongs to their nodes; what a part is written from and read as.
 
     Attributes:
-        adj: One row a node. Columns are the nodes themselves in the same order, then those of ``halo``.
+        adj: One row per node. Columns are the nodes themselves in the same order, then those of ``halo``.
         degree: Sum of the whole row of the adjacency, for the nodes and then for those of ``halo``.
-        halo: Numbers of the nodes elsewhere, ascending.
+        halo: Numbers of the nodes of other parts, ascending.
         x: Features of the nodes: a dense tensor or a SciPy CSR array.
         y: Class of each node, -1 where it is unknown.
         role: 1, 2 or 3 for train, val and test nodes, else 0.
@@ -162,10 +160,6 @@ class Rows:
         """Number of rows."""
         return int(self.adj.shape[0])
 
-    def index(self, part: str) -> Tensor:
-        """The positions of the train, val or test nodes among these rows."""
-        return positions(self.role, part)
-
 
 def positions(role: np.ndarray, part: str) -> Tensor:
     """The positions of the train, val or test nodes among nodes of these roles."""
@@ -184,14 +178,13 @@ class Part:
     def check(self, sums: bool = True) -> None:
         """Raises an `InputError` that names the first file which is missing, altered or of another partition.
 
-        Args:
-            sums: Whether to read each file whole and compare its sum; else sizes and names alone.
+        Without ``sums`` only sizes and names are compared, and no file is read whole.
         """
         for name in FILES:
             path, known = self.folder / name, self.info.files[name]
             if not path.is_file():
                 raise InputError(f"{path} is missing. Copy it from where the partition was made, or partition again.")
-            key = _arrow_key(path) if name.endswith(".arrow") else _safetensors_key(path)
+            key = _key_of(path)
             if key is not None and key != self._manifest.key:
                 raise InputError(f"{path} belongs to another partition than {self.folder.parent / 'manifest.json'}.")
             if path.stat().st_size != known["bytes"] or (sums and sha256_file(path) != known["sha256"]):
@@ -210,8 +203,7 @@ class Part:
         """All tensors of a file, mapped into memory and not copied."""
         path = self.folder / name
         try:
-            with safe_open(path, "pt") as file:
-                return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
+            return safetensors.torch.load_file(path)
         except (OSError, SafetensorError) as error:
             raise InputError(f"{path} cannot be read ({error}).") from error
 
@@ -248,12 +240,7 @@ class Part:
 
 
 class Parts:
-    """A partition that is complete.
-
-    Attributes:
-        folder: Where it is.
-        manifest: What is known of it.
-    """
+    """A complete partition: its folder, its manifest, and its parts by their number."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest
@@ -271,7 +258,7 @@ def part_name(number: int) -> str:
 
 
 def open_parts(folder: Path | str) -> Parts:
-    """Reads the manifest of a partition; its parts are opened when they are asked for."""
+    """Reads the manifest of a partition; its parts are read when they are asked for."""
     folder = Path(folder)
     path = folder / "manifest.json"
     if not path.is_file():
@@ -295,14 +282,7 @@ def open_parts(folder: Path | str) -> Parts:
 
 
 def write_part(folder: Path, number: int, rows: Rows, key: str) -> PartInfo:
-    """Writes the files of one part and says what the manifest needs to know.
-
-    Args:
-        folder: Folder of the partition.
-        number: Number of the part.
-        rows: What it holds; columns within a row ascending.
-        key: Name of the partition.
-    """
+    """Writes the files of one part, columns ascending within each row, and returns its entry in the manifest."""
     own = folder / part_name(number)
     make_folder(own)
     size, index = rows.num_nodes, torch.int32 if rows.adj.shape[1] < 2**31 else torch.int64
@@ -347,21 +327,13 @@ def _write_arrow(path: Path, table: pa.Table, key: str) -> None:
         writer.write_table(table.cast(schema))
 
 
-def _safetensors_key(path: Path) -> str | None:
-    """The partition that a file names; none where it cannot be read."""
+def _key_of(path: Path) -> str | None:
+    """The partition that a file names; none if it cannot be read."""
     try:
-        with path.open("rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(size)) if size <= path.stat().st_size else {}
-            return str(header["__metadata__"]["partition"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _arrow_key(path: Path) -> str | None:
-    try:
-        with pa.memory_map(str(path)) as source:
-            metadata = pa.ipc.open_file(source).schema.metadata or {}
-            return str(metadata[b"partition"].decode())
-    except (OSError, KeyError, ValueError, pa.ArrowException):
+        if path.suffix == ".arrow":
+            with pa.memory_map(str(path)) as source:
+                return str((pa.ipc.open_file(source).schema.metadata or {})[b"partition"].decode())
+        with safe_open(path, "pt") as file:
+            return str(file.metadata()["partition"])
+    except (OSError, KeyError, TypeError, ValueError, SafetensorError, pa.ArrowException):
         return None

@@ -27,9 +27,7 @@ from adagpr.partitioning.process_group import Group, PendingRows
 def join(parts: Parts, numbers: Sequence[int]) -> Rows:
     """The rows of some parts, one after another, with the nodes of other parts that they read as their halo.
 
-    Args:
-        parts: The partition.
-        numbers: Which of its parts, ascending.
+    The numbers of the parts are ascending.
     """
     blocks = [parts[number].rows() for number in numbers]
     if len(blocks) == 1:
@@ -58,12 +56,7 @@ def join(parts: Parts, numbers: Sequence[int]) -> Rows:
 
 
 def induced(parts: Parts, numbers: Sequence[int]) -> Rows:
-    """The graph of some parts alone: their nodes and the edges between these, nothing else.
-
-    Args:
-        parts: The partition.
-        numbers: Which of its parts, ascending.
-    """
+    """The graph of some parts alone: their nodes and the edges between these, nothing else."""
     rows = join(parts, numbers)
     adj = sp.csr_array(rows.adj[:, : rows.num_nodes])
     return replace(rows, adj=adj, degree=adj.sum(axis=1, dtype=np.float64), halo=rows.halo[:0])
@@ -95,12 +88,7 @@ def _stack_features(blocks: Sequence[Tensor | sp.csr_array]) -> Tensor | sp.csr_
 
 
 def normalised(rows: Rows, self_loops: bool) -> tuple[sp.csr_array, sp.csr_array]:
-    """The normalised rows: what they read of each other, and what they read of their halo; see `adagpr.ops.operator`.
-
-    Args:
-        rows: The rows of the adjacency, with the degrees of all that they read.
-        self_loops: Whether to add the identity before normalising.
-    """
+    """The normalised rows: what they read of each other, and of their halo; see `adagpr.ops.operator`."""
     size = rows.num_nodes
     degree = rows.degree + self_loops
     scale = np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0)
@@ -116,14 +104,7 @@ def normalised(rows: Rows, self_loops: bool) -> tuple[sp.csr_array, sp.csr_array
 
 
 def operator_of(rows: Rows, self_loops: bool, is_symmetric: bool, dtype: torch.dtype = torch.float32) -> Operator:
-    """The operator of rows without a halo.
-
-    Args:
-        rows: All rows of a graph.
-        self_loops: Whether to add the identity before normalising.
-        is_symmetric: Whether every edge has its reverse.
-        dtype: Precision of the result.
-    """
+    """The operator of rows without a halo; if every edge has its reverse, it is its own transpose."""
     own, _ = normalised(rows, self_loops)
     matrix = csr_tensor(own, dtype)
     transpose = matrix if is_symmetric else csr_tensor(sp.csr_array(own.T), dtype)
@@ -158,7 +139,7 @@ class HaloExchange:
             group: The ranks.
             halo: Numbers of the rows of other ranks, ascending.
             bounds: The first row of each rank, and the number of all rows at the end.
-            sent_as: In which precision rows are sent, by default their own.
+            sent_as: See the class.
         """
         num_received: list[int] = np.diff(np.searchsorted(halo, bounds)).tolist()
         if group.size == 1:
@@ -220,14 +201,7 @@ class ExchangedOperator(Operator):
 
 
 def exchanged_operator(rows: Rows, exchange: HaloExchange, self_loops: bool, dtype: torch.dtype) -> ExchangedOperator:
-    """The normalised rows of one rank, ready for products.
-
-    Args:
-        rows: The rows of the adjacency, with the degrees of all that they read.
-        exchange: How rows come and go.
-        self_loops: Whether to add the identity before normalising.
-        dtype: Precision of the result.
-    """
+    """The normalised rows of one rank, ready for products."""
     own, outer = normalised(rows, self_loops)
     tensors = (csr_tensor(sp.csr_array(item), dtype) for item in (own, own.T, outer, outer.T))
     matrix, transpose, outside, outside_transpose = tensors
