@@ -255,6 +255,16 @@ def test_workers_that_die_again_and_again_end_the_study_with_a_sentence(
     assert len(results(quick_tune(tmp_path, num_trials=2))) == 2
 
 
+def test_a_system_that_cannot_fork_runs_the_same_trials_in_one_process(
+    tmp_path: Path, quick_tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forked = quick_tune(tmp_path / "forked", num_trials=3)
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    single = quick_tune(tmp_path / "single", num_trials=3)
+    assert results(single) == results(forked)
+    assert {trial["machine"]["pid"] for trial in single["trials"]} == {os.getpid()}
+
+
 def test_an_error_in_a_worker_is_the_caller_s(
     tmp_path: Path, quick_tune: Tune, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -168,7 +168,8 @@ def _work(study: Study, address: str, num_trials: int, writer: Connection, paren
             run_some(study, address, num_trials)
         writer.send(None)
     except Exception as error:
-        error.add_note(traceback.format_exc())
+        if not isinstance(error, AdaGPRError):
+            error.add_note(traceback.format_exc())
         writer.send(error)
 
 
