@@ -103,7 +103,7 @@ def test_a_pattern_need_not_fit_every_target() -> None:
     assert counts == {"table1": 0, "table2": 0, "table3": 11, "coefficients": 1, "evolution": 2, "ablation": 0}
 
 
-def test_a_task_is_run_once_and_its_record_is_kept(folders: Folders) -> None:
+def test_a_cell_is_run_once_and_its_record_is_kept(folders: Folders) -> None:
     seen: list[tuple[int, int]] = []
     assert state_of(folders, cell()) == "missing"
     (first,) = run_cells([cell(seeds=(0, 1))], folders, on_cell=lambda _, done, total: seen.append((done, total)))
@@ -145,7 +145,7 @@ def stopping(count: int) -> Callable[[Cell, int, int], None]:
     return stop
 
 
-def test_runs_of_a_task_that_was_interrupted_are_known_without_their_folders(folders: Folders) -> None:
+def test_runs_of_a_cell_that_was_interrupted_are_known_without_their_folders(folders: Folders) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_cells([cell(seeds=(0, 1))], folders, on_cell=stopping(1))
     assert state_of(folders, cell(seeds=(0, 1))) == "part"
@@ -157,7 +157,7 @@ def test_runs_of_a_task_that_was_interrupted_are_known_without_their_folders(fol
     assert not folders.part(cell()).exists()
 
 
-def test_a_command_keeps_what_another_has_recorded_of_the_same_task(folders: Folders) -> None:
+def test_a_command_keeps_what_another_has_recorded_of_the_same_cell(folders: Folders) -> None:
     """The other one begins when the first run of this one has ended, and both are stopped."""
 
     def begin_another(item: Cell, complete: int, total: int) -> None:
@@ -189,7 +189,7 @@ def test_a_command_with_fewer_seeds_keeps_the_others_of_one_that_was_interrupted
     assert not folders.part(cell()).exists()
 
 
-def test_a_task_that_fails_says_why_and_does_not_stop_the_others(folders: Folders) -> None:
+def test_a_cell_that_fails_says_why_and_does_not_stop_the_others(folders: Folders) -> None:
     bad = cell("bad", lr=1e30)
     assert [item["method"] for item in run_cells([bad, cell()], folders)] == ["AdaGPR"]
     assert state_of(folders, bad) == "failed"
@@ -210,7 +210,7 @@ def test_a_seed_that_diverges_does_not_take_its_group_down(folders: Folders) -> 
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_a_task_that_does_not_fit_in_memory_does_not_stop_the_others(
+def test_a_cell_that_does_not_fit_in_memory_does_not_stop_the_others(
     num_workers: int, folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hungry(state: State, inputs: TrainingData, config: TrainingConfig, *others: Any) -> None:
