@@ -65,7 +65,7 @@ def read_request(path: Path | None, settings: list[str]) -> Request:
         if key in data:
             raise InputError(f"data.{key} cannot be set; see: adagpr train --help")
     found = {key: value for key, value in named.items() if value is not None}
-    # A column may be named "none"; everywhere else the text stands for nothing.
+    # A column may be named "none"; everywhere else the text means None.
     columns = {key: value for key, value in data.items() if key in TABLE_OPTIONS}
     return Request(options=none_from_text(options), data=none_from_text(data) | columns, sums=sums, **found)
 

@@ -73,10 +73,10 @@ def _show(record: dict[str, Any], folder: Path) -> None:
     scores = scores_of_result(result)
     names = {"test": "test accuracy", "val": "validation"}
     measured = [f"{names[key]} {100 * scores[key]['accuracy']:.1f} %" for key in names if key in scores]
-    way = "batches of parts, approximate" if data["is_approximate"] else "exact"
+    how = "batches of parts, approximate" if data["is_approximate"] else "exact"
     size = f"{data['num_nodes']:,} nodes, {data['num_edges']:,} edges"
     show(
-        f"{data['name']}: {size} in {parts}; {way}, {ranks}\n",
+        f"{data['name']}: {size} in {parts}; {how}, {ranks}\n",
         f"{', '.join(measured)}, "
         f"best epoch {result['best_epoch']} of {result['num_epochs']}, {machine['seconds']:.0f} s\n",
     )
