@@ -20,26 +20,6 @@ import numpy as np
 from adagpr.ops import is_large
 from adagpr.partitioning import Parts, bounds_of_ranks, parts_of_rank
 
-__all__ = [
-    "Operations",
-    "Shape",
-    "Speeds",
-    "batch_memory",
-    "border_bytes",
-    "border_rows",
-    "disk_space",
-    "disk_traffic",
-    "expected_border_rows",
-    "gradient_bytes",
-    "memory",
-    "missing_share",
-    "num_parameters",
-    "operations",
-    "reading_memory",
-    "seconds",
-    "shared_memory",
-]
-
 _FLOAT, _LONG = 4, 8
 # At its peak, reading rows from a partition into an operator takes so many bytes an entry; measured.
 _READING = 96

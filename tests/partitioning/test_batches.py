@@ -134,6 +134,17 @@ def test_an_interrupted_training_goes_on_with_the_same_bits(clustered: tuple[Gra
 
 
 @pytest.mark.parametrize("per_batch", [None, 2])
+def test_a_training_that_is_told_to_stop_is_measured_and_written(
+    clustered: tuple[Graph, Split], tmp_path: Path, per_batch: int | None
+) -> None:
+    partition_graph(*clustered, 4, tmp_path / "parts")
+    words: dict[str, Any] = {"on_epoch": lambda number, *_: "stop" if number == 3 else None, "per_batch": per_batch}
+    record = fit_partition(tmp_path / "parts", out=tmp_path / "run", **words, **SMALL)
+    assert record["result"]["num_epochs"] == 3
+    assert len(load_run(tmp_path / "run").predictions) == 400
+
+
+@pytest.mark.parametrize("per_batch", [None, 2])
 def test_without_validation_and_test_nodes_training_is_that_of_the_whole_graph(
     clustered: tuple[Graph, Split], tmp_path: Path, per_batch: int | None
 ) -> None:
