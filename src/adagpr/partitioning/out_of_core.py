@@ -199,7 +199,7 @@ def _sort_edges(job: Job) -> dict[str, Any]:
     """Leaves the edges in buckets of sources, and ``unit_counts``, how many there are from each unit of sources."""
     columns, ids = job.columns, job.load_ids()
     sorter = EdgeSorter(fresh(job.work / "edges"), job.num_nodes)
-    lookup = tables.IdLookup(pa.array(np.arange(job.num_nodes)) if ids is None else ids)
+    lookup = tables.IdLookup(job.num_nodes if ids is None else ids)
     num_zero, num_rows = 0, 0
     for block in job.edges.blocks(columns.of_edges, max(4096, min(MAX_EDGES, job.slice_bytes // 512))):
         sources, targets = tables.read_ends(block, columns, lookup, job.nodes.where(columns.id))

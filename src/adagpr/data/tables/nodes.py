@@ -91,12 +91,12 @@ class IdLookup:
     """Finds nodes by their id.
 
     Args:
-        ids: The ids in order, whole numbers or texts.
+        ids: The ids in order, whole numbers or texts; a number where they are those from 0 up to it.
     """
 
     def __init__(self, ids: Any) -> None:
         self._ids = ids
-        self._is_text = pa.types.is_large_string(ids.type)
+        self._is_text = not isinstance(ids, int) and pa.types.is_large_string(ids.type)
 
     def places(self, values: Any) -> np.ndarray:
         """The place of each id among those of the nodes, -1 for one that no node has.
@@ -113,7 +113,8 @@ class IdLookup:
             texts = values if is_text else values.cast(pa.large_string())
             found = pc.fill_null(pc.index_in(texts, value_set=self._ids), -1)
             return np.asarray(found.to_numpy(zero_copy_only=False)).astype(np.int64)
-        return _places(self._ids.to_numpy(), _whole_texts(values) if is_text else values)
+        ids = self._ids if isinstance(self._ids, int) else self._ids.to_numpy()
+        return _places(ids, _whole_texts(values) if is_text else values)
 
     @cached_property
     def _numbers(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -125,12 +126,12 @@ class IdLookup:
         return order.to_numpy().astype(np.int64), whole.take(order).to_numpy()
 
 
-def _places(ids: np.ndarray, values: Any) -> np.ndarray:
+def _places(ids: np.ndarray | int, values: Any) -> np.ndarray:
     """The place of each whole number among ids in order, -1 where it is missing or none of them."""
     known = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), dtype=bool) if values.null_count else True
     numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
-    if len(ids) and ids[0] == 0 and ids[-1] == len(ids) - 1:
-        return np.where((numbers >= 0) & (numbers < len(ids)) & known, numbers, -1)
+    if isinstance(ids, int):
+        return np.where((numbers >= 0) & (numbers < ids) & known, numbers, -1)
     places = np.minimum(np.searchsorted(ids, numbers), len(ids) - 1)
     return np.where((ids[places] == numbers) & known, places, -1)
 

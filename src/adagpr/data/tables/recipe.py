@@ -81,8 +81,9 @@ class NumberColumn(_Strict):
         if self.fill is None and missing.any():
             raise InputError(f"{table.where(self.name, table.first(missing))}: the value is missing.")
         with np.errstate(over="ignore"):
-            scaled = np.where(missing, 0.0 if self.fill is None else self.fill, numbers)
-            scaled = ((scaled - self.shift) / self.scale).astype(np.float32)
+            known = np.where(missing, self.fill, numbers) if missing.any() else numbers
+            is_scaled = (self.shift, self.scale) != (0.0, 1.0)
+            scaled = ((known - self.shift) / self.scale if is_scaled else known).astype(np.float32)
         if not np.isfinite(scaled).all():
             raise InputError(f"{table.where(self.name, table.first(~np.isfinite(scaled)))}: the number is too large.")
         return np.stack([scaled, missing.astype(np.float32)], axis=1) if self.has_missing else scaled[:, None]
@@ -281,7 +282,8 @@ def numbers_of(table: TableData, column: str) -> np.ndarray:
         values, days = values.cast(pa.int64()), _DAYS_OF_UNIT[getattr(kind, "unit", "ms")]
     if pa.types.is_boolean(kind):
         values = values.cast(pa.int8())
-    numbers = pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False) / days
+    numbers = pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    numbers = numbers if days == 1.0 else numbers / days
     if np.isinf(numbers).any():
         raise InputError(f"{table.where(column, table.first(np.isinf(numbers)))}: the number is infinite.")
     return np.asarray(numbers)

@@ -229,12 +229,13 @@ class NumberCount:
 
     def add(self, values: Any, rows: np.ndarray) -> None:
         """Counts the values of a block, as `typed` gives them, in rows of these numbers."""
-        kind = kind_of(values)
+        kind, num_known = kind_of(values), len(values) - values.null_count
+        self.num_known += num_known
+        if kind in ("whole", "real"):
+            self.num_numbers += num_known
+            return
         is_known = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
-        is_number = is_known if kind in ("whole", "real") else np.zeros(len(values), dtype=bool)
-        if kind == "text":
-            is_number = is_number_text(values)
-        self.num_known += int(is_known.sum())
+        is_number = is_number_text(values) if kind == "text" else np.zeros(len(values), dtype=bool)
         self.num_numbers += int(is_number.sum())
         words = np.flatnonzero(is_known & ~is_number)
         if len(words):
