@@ -81,7 +81,7 @@ class NumberColumn(_Strict):
         if self.fill is None and missing.any():
             raise InputError(f"{table.where(self.name, table.first(missing))}: the value is missing.")
         with np.errstate(over="ignore"):
-            known = np.where(missing, self.fill, numbers) if missing.any() else numbers
+            known = numbers if self.fill is None else np.where(missing, self.fill, numbers)
             is_scaled = (self.shift, self.scale) != (0.0, 1.0)
             scaled = ((known - self.shift) / self.scale if is_scaled else known).astype(np.float32)
         if not np.isfinite(scaled).all():
