@@ -5,17 +5,19 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import adagpr.reporting
 from tests.cli.command import adagpr
 
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    # The rooms that the command uses are loaded before their functions are replaced.
+    import_module("adagpr.reporting")
     counts: Counter[str] = Counter()
 
     def count(module: str, name: str) -> None:
