@@ -37,8 +37,6 @@ from adagpr.ops import (
     residual_stack,
 )
 
-__all__ = ["AdaGPR", "padded_coeffs", "project_all", "side_by_side"]
-
 T = TypeVar("T", int, float)
 
 
@@ -46,9 +44,6 @@ class AdaGPR(Model):
     """The paper's network.
 
     Args:
-        in_channels: Number of features.
-        hidden_channels: Width of the hidden layers.
-        out_channels: Number of classes.
         num_layers: Number of graph layers between the input and the output map.
         num_coeffs: Hops of each layer, hop 0 included; one number, or one per layer.
         alpha: Share of the first hidden matrix in every layer; one number, or one per layer.
@@ -69,6 +64,7 @@ class AdaGPR(Model):
     name = "adagpr"
     paper = "Wimalawarne and Suzuki, 2021"
     good_for = "deep networks whose layers learn how many hops to use, and show it"
+    groups = (("convs.*.weight", "convs"), ("lin_*", "linears"), ("convs.*.scores", "coeffs"))
 
     @checked
     def __init__(
@@ -140,14 +136,9 @@ class AdaGPR(Model):
         convs: list[AdaGPRConv] | None = None,
         coeffs: Tensor | None = None,
     ) -> Tensor:
-        """All layers at once, from the first hidden matrix to the input of the last map.
+        """All layers at once; with ``models`` like this one, each of which has a block of rows, theirs.
 
-        Args:
-            h_0: The first hidden matrix.
-            operator: The graph's operator.
-            models: Models like this one, of which each has a block of rows; this one alone where there are none.
-            convs: Their layers depth by depth, if the caller has them.
-            coeffs: The coefficients of these layers, likewise.
+        A caller that has them gives their layers depth by depth as ``convs``, and the coefficients of these.
         """
         models = models or (self,)
         depth, convs = self.layers(), side_by_side(models) if convs is None else convs
@@ -175,25 +166,18 @@ class AdaGPR(Model):
         """The first hidden matrix, then what each layer makes of the one before, PairNorm included."""
         yield h_0
         h = self.drop(h_0)
-        for conv, coeffs in zip(self.layers(), self.layer_coeffs(), strict=True):
+        for conv, coeffs in zip(self.layers(), self._projected(), strict=True):
             h = self.activate(conv(h, h_0, operator, coeffs=coeffs), self.pair_norm)
             yield h
 
     def layer_views(self) -> tuple[LayerView, ...]:
         """What each layer computes, first to last."""
-        coeffs = [{EDGES: item.detach()} for item in self.layer_coeffs()]
-        return tuple(
-            LayerView(
-                i + 1,
-                coeffs[i],
-                conv.alpha,
-                conv.beta,
-                conv.weight.detach(),
-                conv.weight_maps,
-                learned=conv.scores is not None,
-            )
-            for i, conv in enumerate(self.layers())
-        )
+        coeffs = [{EDGES: item.detach()} for item in self._projected()]
+        views = []
+        for i, conv in enumerate(self.layers()):
+            weight, learned = conv.weight.detach(), conv.scores is not None
+            views.append(LayerView(i + 1, coeffs[i], conv.alpha, conv.beta, weight, conv.weight_maps, learned))
+        return tuple(views)
 
     def outer_maps(self) -> tuple[Linear, Linear]:
         """The maps before and after the layers."""
@@ -207,9 +191,10 @@ class AdaGPR(Model):
             conv.register_buffer("given", mu.clone(), persistent=False)
         return copy
 
-    def layer_coeffs(self) -> list[Tensor]:
-        """The coefficients of all layers, through one projection if all layers have equally many."""
-        return project_all(self.layers(), self.projection)
+    def _projected(self) -> list[Tensor]:
+        """The coefficients of each layer, through one projection if all have equally many scores."""
+        together = _projected_together(self.layers(), self.projection)
+        return [conv.coeffs() for conv in self.layers()] if together is None else list(together.unbind())
 
     def layers(self) -> list[AdaGPRConv]:
         """The graph layers, first to last."""
@@ -220,29 +205,16 @@ class AdaGPR(Model):
         with torch.no_grad():
             return padded_coeffs(self.layers(), self.projection)
 
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """``convs``: the layers' weights; ``linears``: both outer maps; ``coeffs``: the scores, where learned."""
-        groups = {
-            "convs": [conv.weight for conv in self.layers()],
-            "linears": [*self.lin_in.parameters(), *self.lin_out.parameters()],
-            "coeffs": [conv.scores for conv in self.layers() if conv.scores is not None],
-        }
-        return {name: group for name, group in groups.items() if group}
-
-
-def project_all(layers: list[AdaGPRConv], name: str) -> list[Tensor]:
-    """The coefficients of each layer, through one projection if all have equally many scores."""
-    together = _projected(layers, name)
-    return [conv.coeffs() for conv in layers] if together is None else list(together.unbind())
-
 
 def padded_coeffs(layers: list[AdaGPRConv], name: str) -> Tensor:
     """The coefficients of all layers as one matrix; rows of layers with fewer hops than others end in zeros."""
-    together = _projected(layers, name)
-    return nn.utils.rnn.pad_sequence(project_all(layers, name), batch_first=True) if together is None else together
+    together = _projected_together(layers, name)
+    if together is not None:
+        return together
+    return nn.utils.rnn.pad_sequence([conv.coeffs() for conv in layers], batch_first=True)
 
 
-def _projected(layers: list[AdaGPRConv], name: str) -> Tensor | None:
+def _projected_together(layers: list[AdaGPRConv], name: str) -> Tensor | None:
     """The coefficients as one matrix through one projection, if all layers have equally many scores."""
     scores: list[Tensor] = [conv.scores for conv in layers if conv.scores is not None]
     return projection(name).function(torch.stack(scores)) if len({len(item) for item in scores}) == 1 else None

@@ -24,10 +24,8 @@ from torch import Tensor, nn
 
 from adagpr.arguments import Count, Finite, Fraction, Positive, checked
 from adagpr.errors import InputError
-from adagpr.nn.model import weight_map
-from adagpr.ops import Operator, WeightMaps, edge_operator, gpr_propagate, map_shapes, projection
-
-__all__ = ["AdaGPRConv", "ProjectionName"]
+from adagpr.nn.model import maps_of
+from adagpr.ops import Operator, WeightMaps, edge_operator, gpr_propagate, projection
 
 ProjectionName = Literal["exp-sparsemax", "sparsemax", "entmax-1.5", "softmax", "exp-sum", "sphericalmax", "fixed"]
 Flag = Annotated[bool, Field(strict=True)]
@@ -135,8 +133,7 @@ class AdaGPRConv(nn.Module):
         operator = self._operator(x, edge_index, edge_weight)
         mu = (self.coeffs() if coeffs is None else coeffs) * (1 - self.alpha)
         skip_tail = projection(self.projection).is_sparse
-        shapes = map_shapes(self.weight_maps, self.alpha, self.beta)
-        maps = [weight_map(part, *shape) for part, shape in zip(self.weight.chunk(len(shapes)), shapes, strict=True)]
+        maps = maps_of(self.weight, self.weight_maps, self.alpha, self.beta)
         if len(maps) == 1:
             return gpr_propagate(x, mu, operator, skip_tail, plus=x_0 * self.alpha) @ maps[0]
         return torch.addmm(x_0 @ maps[1], gpr_propagate(x, mu, operator, skip_tail), maps[0])
@@ -144,18 +141,12 @@ class AdaGPRConv(nn.Module):
     def _operator(self, x: Tensor, edge_index: Operator | Tensor, edge_weight: Tensor | None) -> Operator:
         if isinstance(edge_index, Operator):
             if edge_weight is not None:
-                raise InputError("AdaGPRConv: an operator brings its own weights; edge_weight must be left out.")
+                raise InputError("AdaGPRConv: an operator has its own weights; edge_weight must be left out.")
             return edge_index
         if self._cache is not None:
             return self._cache.to(x.dtype).to(x.device)
-        operator = edge_operator(
-            edge_index,
-            x.shape[0],
-            edge_weight,
-            normalize=self.normalize,
-            add_self_loops=self.add_self_loops,
-            dtype=x.dtype,
-        )
+        loops = {"normalize": self.normalize, "add_self_loops": self.add_self_loops}
+        operator = edge_operator(edge_index, x.shape[0], edge_weight, **loops, dtype=x.dtype)
         self._cache = operator if self.cached else None
         return operator
 

@@ -20,23 +20,15 @@ Against the authors' code (gasteigerjo/ppnp, ``ppnp/pytorch/ppnp.py`` and ``prop
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from adagpr.arguments import Count, Fraction, Rate, checked
 from adagpr.nn.mlp import MLP
-from adagpr.nn.model import first_and_rest
 from adagpr.ops import DroppableOperator, Features, Operator, gpr_propagate
-
-__all__ = ["APPNP", "pagerank_coeffs"]
 
 
 def pagerank_coeffs(alpha: float, num_hops: int) -> Tensor:
-    """The weight of each hop after ``num_hops`` steps with teleport ``alpha``, in float64; they sum to 1.
-
-    Example:
-        >>> pagerank_coeffs(0.5, num_hops=2).tolist()
-        [0.5, 0.25, 0.25]
-    """
+    """The weight of each hop after ``num_hops`` steps with teleport ``alpha``, in float64; they sum to 1."""
     coeffs = alpha * (1 - alpha) ** torch.arange(num_hops + 1, dtype=torch.float64)
     coeffs[-1] = (1 - alpha) ** num_hops
     return coeffs
@@ -48,9 +40,6 @@ class APPNP(MLP):
     Time is that of the perceptron and ``num_hops`` sparse products of width ``out_channels`` each way.
 
     Args:
-        in_channels: Number of features.
-        hidden_channels: Width of the hidden layers.
-        out_channels: Number of classes.
         num_layers: Number of linear maps.
         num_hops: Number of steps, the paper's K.
         alpha: Probability of teleport: share of a node's own prediction at every step.
@@ -65,6 +54,7 @@ class APPNP(MLP):
     name = "appnp"
     paper = "Gasteiger et al., 2019"
     good_for = "homophilous graphs; far reach at the price of a small perceptron"
+    groups = (("linears.0.*", "first"), ("*", "rest"))
 
     @checked
     def __init__(
@@ -83,9 +73,7 @@ class APPNP(MLP):
         self.alpha = alpha
         self.drop_edge = drop_edge
 
-    def forward(  # type: ignore[override]  # a perceptron does without a graph, this does not
-        self, x: Features, structure: Operator | DroppableOperator
-    ) -> Tensor:
+    def forward(self, x: Features, structure: Operator | DroppableOperator) -> Tensor:  # type: ignore[override]
         """Logits of all nodes; ``structure`` is what `prepare` made."""
         operator = self.current_operator(structure)
         # With alpha = 1 every hop but the first has weight 0.
@@ -94,7 +82,3 @@ class APPNP(MLP):
     def coefficients(self) -> Tensor:
         """The weight of each hop, ``[1, num_hops + 1]``, which nothing learns."""
         return pagerank_coeffs(self.alpha, self.num_hops).float()[None]
-
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """``first``: the first linear map, the only one that the authors decay; ``rest``: the others."""
-        return first_and_rest(self.linears)

@@ -34,8 +34,6 @@ from adagpr.interop import load_pyg
 from adagpr.nn.model import EDGES, Model
 from adagpr.ops import Features, Operator, dropout, linear
 
-__all__ = ["GAT", "attention_edges"]
-
 
 def attention_edges(operator: Operator) -> Tensor:
     """Who attends to whom, as an ``edge_index``: sources (read) above targets (reading), each node its own source."""
@@ -51,9 +49,7 @@ class GAT(Model):
     """Graph attention network.
 
     Args:
-        in_channels: Number of features.
         hidden_channels: Width of each head of the hidden layers; together they are ``heads`` times as wide.
-        out_channels: Number of classes.
         num_layers: Number of layers.
         heads: Number of heads of each hidden layer.
         out_heads: Number of heads of the last layer; the paper takes 8 on Pubmed.

@@ -17,10 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from adagpr.arguments import Count, Positive, Rate, checked
-from adagpr.nn.model import Model, first_and_rest
+from adagpr.nn.linear import Linear
+from adagpr.nn.model import Model
 from adagpr.ops import DroppableOperator, Features, Operator, gpr_propagate, linear
-
-__all__ = ["GCN", "GCNConv", "graph_convolution", "propagate"]
 
 
 def propagate(h: Tensor, operator: Operator, hops: int = 1) -> Tensor:
@@ -29,40 +28,23 @@ def propagate(h: Tensor, operator: Operator, hops: int = 1) -> Tensor:
 
 
 def graph_convolution(x: Features, weight: Tensor, bias: Tensor, operator: Operator) -> Tensor:
-    """Computes ``A x weight.T + bias``, the graph's product on whichever side of ``weight`` is narrower.
-
-    Args:
-        x: One row per node; sparse features go through ``weight`` first whatever their width.
-        weight: ``[out_channels, in_channels]``.
-        bias: ``[out_channels]``.
-        operator: The graph's operator ``A``.
-    """
+    """``A x weight.T + bias``: the graph's product is on the narrower side of ``weight``, after it for sparse ``x``."""
     if isinstance(x, Tensor) and weight.shape[1] < weight.shape[0]:
         return linear(propagate(x, operator), weight, bias)
     return propagate(linear(x, weight, torch.zeros_like(bias)), operator) + bias
 
 
-class GCNConv(nn.Module):
+class GCNConv(Linear):
     """A graph convolution without activation: Glorot weights, a bias from zero."""
-
-    def __init__(self, in_channels: int, out_channels: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(out_channels, in_channels))
-        self.bias = nn.Parameter(torch.empty(out_channels))
-        self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draws the weights anew and zeroes the bias."""
         nn.init.xavier_uniform_(self.weight, generator=generator)
         nn.init.zeros_(self.bias)
 
-    def forward(self, x: Features, operator: Operator) -> Tensor:
+    def forward(self, x: Features, operator: Operator) -> Tensor:  # type: ignore[override]
         """Computes the layer."""
         return graph_convolution(x, self.weight, self.bias, operator)
-
-    def extra_repr(self) -> str:
-        """Sizes, for printing."""
-        return f"{self.weight.shape[1]}, {self.weight.shape[0]}"
 
 
 class GCN(Model):
@@ -71,24 +53,16 @@ class GCN(Model):
     Time is ``num_layers`` sparse products each way; memory grows with ``num_layers``.
 
     Args:
-        in_channels: Number of features.
-        hidden_channels: Width of the hidden layers.
-        out_channels: Number of classes.
         num_layers: Number of convolutions; the paper's 2 by default, since plain stacks get worse when deep.
         dropout: Probability of dropping an element before each convolution.
         drop_edge: Probability of leaving out an edge while training (DropEdge).
         pair_norm: Scale of PairNorm after every hidden convolution; none for no PairNorm.
-
-    Example:
-        >>> import adagpr
-        >>> graph, _ = adagpr.load("digits")
-        >>> GCN(64, 16, 10)(graph.x, adagpr.operator(graph)).shape
-        torch.Size([1797, 10])
     """
 
     name = "gcn"
     paper = "Kipf and Welling, 2017"
     good_for = "the plain baseline on homophilous graphs, two or three layers"
+    groups = (("convs.0.*", "first"), ("*", "rest"))
 
     @checked
     def __init__(
@@ -114,7 +88,3 @@ class GCN(Model):
         for conv in rest:
             h = conv(self.activate(h, self.pair_norm), operator)
         return h
-
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """``first``: the first layer, which alone is decayed in the paper; ``rest``: the layers after it, if any."""
-        return first_and_rest(self.convs)

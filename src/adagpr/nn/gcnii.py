@@ -9,23 +9,11 @@ from adagpr.arguments import Count, Fraction, Positive, Rate, checked
 from adagpr.nn.adagpr import AdaGPR
 from adagpr.ops import WeightMaps
 
-__all__ = ["GCNII"]
-
 
 class GCNII(AdaGPR):
     """Deep residual graph network with one hop per layer.
 
-    Args:
-        in_channels: Number of features.
-        hidden_channels: Width of the hidden layers.
-        out_channels: Number of classes.
-        num_layers: Number of graph layers.
-        alpha: Share of the first hidden matrix in every layer; one number, or one per layer.
-        theta: The paper's lambda.
-        dropout: Probability of dropping an element.
-        weight_maps: ``"shared"``, or one of the two forms of GCNII*.
-        drop_edge: Probability of leaving out an edge while training (DropEdge).
-        pair_norm: Scale of PairNorm after every layer; none for no PairNorm.
+    Its arguments are those of `AdaGPR` that do not concern the coefficients.
 
     Example:
         >>> GCNII(8, 16, 3, num_layers=2).coefficients().tolist()
@@ -50,18 +38,5 @@ class GCNII(AdaGPR):
         drop_edge: Rate = 0.0,
         pair_norm: Positive | None = None,
     ) -> None:
-        super().__init__(
-            in_channels,
-            hidden_channels,
-            out_channels,
-            num_layers,
-            num_coeffs=2,
-            alpha=alpha,
-            theta=theta,
-            dropout=dropout,
-            projection="fixed",
-            fixed_coeffs=[0.0, 1.0],
-            weight_maps=weight_maps,
-            drop_edge=drop_edge,
-            pair_norm=pair_norm,
-        )
+        common = (in_channels, hidden_channels, out_channels, num_layers, 2, alpha, theta, dropout)
+        super().__init__(*common, "fixed", [0.0, 1.0], weight_maps, drop_edge, pair_norm)

@@ -41,19 +41,12 @@ from adagpr.nn.gcn import propagate
 from adagpr.nn.model import EDGES, Model
 from adagpr.ops import NUM_RELATIONS, Features, Neighbourhoods, Operator, linear, neighbourhoods, relation_operators
 
-__all__ = ["GeomGCN", "GeomGCNConv", "cached_neighbourhoods"]
-
 # Part of every file name: a change of what `neighbourhoods` computes must raise it.
 _VERSION = 1
 
 
 class GeomGCNConv(nn.Module):
-    """One map per relation, each followed by that relation's sum over neighbours; no bias, as in the authors' code.
-
-    Args:
-        in_channels: Width of the input.
-        out_channels: Width of each relation's output.
-    """
+    """One map per relation, each followed by that relation's sum over neighbours; no bias, as in the authors' code."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -81,9 +74,7 @@ class GeomGCN(Model):
     """Two layers of sums by relation; the first joins the relations, the last averages them.
 
     Args:
-        in_channels: Number of features.
         hidden_channels: Width of each relation; the hidden matrix is nine times as wide.
-        out_channels: Number of classes.
         dropout: Probability of dropping an element before each layer.
 
     Example:
@@ -94,6 +85,7 @@ class GeomGCN(Model):
     name = "geom-gcn"
     paper = "Pei et al., 2020"
     good_for = "graphs whose shape matters: neighbours by place in a plane"
+    groups = (("conv_in.*", "conv_in"), ("conv_out.*", "conv_out"))
 
     @checked
     def __init__(self, in_channels: Count, hidden_channels: Count, out_channels: Count, dropout: Rate = 0.5) -> None:
@@ -102,13 +94,7 @@ class GeomGCN(Model):
         self.conv_out = GeomGCNConv(NUM_RELATIONS * hidden_channels, out_channels)
 
     def prepare(self, graph: Graph, operators: Mapping[str, Operator]) -> list[Operator]:
-        """The operators of the nine relations, from the user's cache where this graph has been seen before.
-
-        Edges are read both ways whatever the direction of the operator, as in the authors' files.
-
-        Raises:
-            InputError: The graph has no edges.
-        """
+        """The operators of the nine relations; edges are read both ways whatever the direction, as by the authors."""
         pairs = cached_neighbourhoods(graph)
         matrix = operators[EDGES].matrix
         return [item.to(matrix.device) for item in relation_operators(pairs, graph.num_nodes, matrix.dtype)]
@@ -118,16 +104,10 @@ class GeomGCN(Model):
         h = torch.cat(self.conv_in(self.drop_features(x), structure), dim=1).relu_()
         return torch.stack(self.conv_out(self.drop(h), structure)).mean(dim=0)
 
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """``conv_in`` and ``conv_out``: the maps of the two layers, which the authors decay apart."""
-        return {"conv_in": [self.conv_in.weight], "conv_out": [self.conv_out.weight]}
-
 
 def cached_neighbourhoods(graph: Graph) -> Neighbourhoods:
-    """The neighbourhoods of ``graph`` from its file in the user's cache, which is written if missing or damaged.
-
-    The file is named by the fingerprint of the edges alone, so that all splits of a graph share it.
-    """
+    """The neighbourhoods of ``graph`` from its file in the user's cache, which is written if missing or damaged."""
+    # Named by the fingerprint of the edges alone, so that all splits of a graph share the file.
     bare = replace(graph, x=torch.zeros(graph.num_nodes, 1), y=torch.full((graph.num_nodes,), -1))
     folder = cache_folder() / "geom-gcn-neighbourhoods"
     path = folder / f"{bare.fingerprint}-v{_VERSION}.npz"

@@ -33,20 +33,13 @@ from adagpr.nn.appnp import pagerank_coeffs
 from adagpr.nn.mlp import MLP
 from adagpr.ops import DroppableOperator, Features, Operator, dropout, gpr_propagate
 
-__all__ = ["GPRGNN", "Init", "initial_coeffs"]
-
 Init = Literal["sgc", "ppr", "nppr", "random", "given"]
 
 
 def initial_coeffs(
     init: Init, num_hops: int, alpha: float, given: list[float] | None, generator: torch.Generator | None = None
 ) -> Tensor:
-    """The starting coefficients of this module's table, in float64; only ``random`` draws from ``generator``.
-
-    Example:
-        >>> initial_coeffs("ppr", num_hops=2, alpha=0.5, given=None).tolist()
-        [0.5, 0.25, 0.25]
-    """
+    """The starting coefficients of this module's table, in float64; only ``random`` draws from ``generator``."""
     if init == "given":
         return torch.tensor(given, dtype=torch.float64)
     if init == "sgc":
@@ -65,9 +58,6 @@ class GPRGNN(MLP):
     """A multilayer perceptron whose outputs are spread over hops with learned weights of either sign.
 
     Args:
-        in_channels: Number of features.
-        hidden_channels: Width of the hidden layers.
-        out_channels: Number of classes.
         num_layers: Number of linear maps.
         num_hops: Largest hop, the paper's K; there are ``num_hops + 1`` coefficients.
         init: How the coefficients start; see the module.
@@ -84,6 +74,7 @@ class GPRGNN(MLP):
     name = "gprgnn"
     paper = "Chien et al., 2021"
     good_for = "heterophilous graphs; one PageRank whose weights may be negative"
+    groups = (("linears.*", "linears"), ("coeffs", "coeffs"))
 
     @checked
     def __init__(
@@ -114,9 +105,7 @@ class GPRGNN(MLP):
         start = initial_coeffs(self.init, self.num_hops, self.init_alpha, self.init_coeffs, generator)
         self.coeffs.data.copy_(start)
 
-    def forward(  # type: ignore[override]  # a perceptron does without a graph, this does not
-        self, x: Features, structure: Operator | DroppableOperator
-    ) -> Tensor:
+    def forward(self, x: Features, structure: Operator | DroppableOperator) -> Tensor:  # type: ignore[override]
         """Logits of all nodes; ``structure`` is what `prepare` made."""
         h = super().forward(x)
         if self.training:
@@ -127,10 +116,6 @@ class GPRGNN(MLP):
     def coefficients(self) -> Tensor:
         """The weight of each hop, ``[1, num_hops + 1]``."""
         return self.coeffs.detach().clone()[None]
-
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """``linears``: the perceptron; ``coeffs``: the weights of the hops, which the authors do not decay."""
-        return {"linears": list(self.linears.parameters()), "coeffs": [self.coeffs]}
 
 
 def _check_init(init: Init, num_hops: int, alpha: float, given: list[float] | None) -> None:

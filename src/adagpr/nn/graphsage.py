@@ -30,8 +30,6 @@ from adagpr.nn.gcn import graph_convolution
 from adagpr.nn.model import EDGES, Model
 from adagpr.ops import Features, Operator, csr_tensor, linear
 
-__all__ = ["GraphSAGE", "SAGEConv", "mean_operator"]
-
 
 def mean_operator(graph: Graph, operator: Operator) -> Operator:
     """The operator that takes each node's mean over its neighbours, like ``operator`` in direction and precision."""
@@ -77,18 +75,8 @@ class GraphSAGE(Model):
     """A stack of mean aggregators.
 
     Args:
-        in_channels: Number of features.
-        hidden_channels: Width of the hidden layers.
-        out_channels: Number of classes.
         num_layers: Number of aggregators, the paper's 2 by default.
         dropout: Probability of dropping an element before each layer.
-
-    Example:
-        >>> import adagpr
-        >>> graph, _ = adagpr.load("digits")
-        >>> model = GraphSAGE(64, 16, 10)
-        >>> model(graph.x, model.structure(graph)).shape
-        torch.Size([1797, 10])
     """
 
     name = "graphsage"

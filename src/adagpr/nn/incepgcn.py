@@ -37,8 +37,6 @@ from adagpr.nn.gcn import GCNConv, graph_convolution, propagate
 from adagpr.nn.model import Model
 from adagpr.ops import DroppableOperator, Features, Operator
 
-__all__ = ["Depth", "IncepGCN"]
-
 Depth = Annotated[int, Field(ge=3)]
 
 
@@ -72,18 +70,9 @@ class IncepGCN(Model):
     """An input convolution, branches of 1 to ``num_layers - 2`` convolutions, an output convolution over them all.
 
     Args:
-        in_channels: Number of features.
-        hidden_channels: Width of the hidden layers.
-        out_channels: Number of classes.
         num_layers: Convolutions on the longest path, at least 3; 4, two branches, is the least in the paper's tables.
         dropout: Probability of dropping an element after each hidden convolution.
         drop_edge: Probability of leaving out an edge while training; one draw per step serves all branches.
-
-    Example:
-        >>> import adagpr
-        >>> graph, _ = adagpr.load("digits")
-        >>> IncepGCN(64, 16, 10, num_layers=5)(graph.x, adagpr.operator(graph)).shape
-        torch.Size([1797, 10])
     """
 
     name = "incepgcn"

@@ -26,8 +26,6 @@ from adagpr.nn.linear import Linear
 from adagpr.nn.model import Model
 from adagpr.ops import DroppableOperator, Features, Operator
 
-__all__ = ["JKNet", "Jump", "join"]
-
 Jump = Literal["cat", "max"]
 
 
@@ -42,25 +40,17 @@ class JKNet(Model):
     Time is ``num_layers`` sparse products each way; memory grows with ``num_layers``.
 
     Args:
-        in_channels: Number of features.
-        hidden_channels: Width of the hidden layers.
-        out_channels: Number of classes.
         num_layers: Number of graph convolutions; 6 by default, as in ``mori97/JKNet-dgl``.
         dropout: Probability of dropping an element after each convolution.
         jump: How outputs are joined: ``"cat"`` side by side, ``"max"`` by the largest value of each channel.
         drop_edge: Probability of leaving out an edge while training (DropEdge).
         pair_norm: Scale of PairNorm after every convolution; none for no PairNorm.
-
-    Example:
-        >>> import adagpr
-        >>> graph, _ = adagpr.load("digits")
-        >>> JKNet(64, 16, 10, jump="max")(graph.x, adagpr.operator(graph)).shape
-        torch.Size([1797, 10])
     """
 
     name = "jknet"
     paper = "Xu et al., 2018"
     good_for = "nodes that need different reaches; all layers reach the classifier"
+    groups = (("convs.*", "convs"), ("lin_out.*", "linears"))
 
     @checked
     def __init__(
@@ -90,7 +80,3 @@ class JKNet(Model):
             outputs.append(self.activate(conv(outputs[-1], operator), self.pair_norm))
         logits: Tensor = self.lin_out(join(outputs, self.jump))
         return logits
-
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """``convs``: the convolutions; ``linears``: the last map."""
-        return {"convs": list(self.convs.parameters()), "linears": list(self.lin_out.parameters())}

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from adagpr.arguments import Count, Fraction, checked
 from adagpr.graph import Graph
@@ -25,21 +25,12 @@ from adagpr.nn.appnp import pagerank_coeffs
 from adagpr.nn.model import EDGES, Model
 from adagpr.ops import Features, Operator, gpr_propagate
 
-__all__ = ["LabelPropagation", "propagate_labels"]
-
 # A class that does not reach a node costs log(1e6) = 13.8 when it is the right one, and not infinity.
 SMALLEST_SHARE = 1e-6
 
 
 def propagate_labels(y_0: Tensor, operator: Operator, num_hops: int, alpha: float) -> Tensor:
-    """Log of each class's share of what reaches a node; equal for a node that nothing reaches.
-
-    Args:
-        y_0: One-hot rows for labelled nodes, zero rows for the others.
-        operator: The graph's operator.
-        num_hops: Number of steps.
-        alpha: Share of the neighbours at every step.
-    """
+    """Log of each class's share of what reaches a node from one-hot rows; equal for a node that nothing reaches."""
     y = gpr_propagate(y_0, pagerank_coeffs(1 - alpha, num_hops), operator, skip_tail=True)
     total = y.sum(1, keepdim=True)
     shares = torch.where(total > 0, y / total.clamp(min=torch.finfo(y.dtype).tiny), 1 / y.shape[1])
@@ -51,7 +42,6 @@ class LabelPropagation(Model):
 
     Args:
         in_channels: Number of features; not used, but every model takes it.
-        out_channels: Number of classes.
         num_hops: Number of steps.
         alpha: Share of the neighbours at every step; the training labels have the rest.
 
@@ -85,7 +75,3 @@ class LabelPropagation(Model):
     def forward(self, x: Features, structure: Tensor) -> Tensor:
         """Logits of all nodes, as `prepare` made them from the training labels."""
         return structure
-
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """None: there is nothing to learn."""
-        return {}

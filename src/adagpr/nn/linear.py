@@ -13,11 +13,8 @@ from adagpr.ops import Features, linear
 class Linear(nn.Module):
     """``x @ weight.T + bias``; both start uniform in ``+-1/sqrt(in_channels)``, as `torch.nn.Linear` does.
 
-    Args:
-        in_channels: Width of the input.
-        out_channels: Width of the output.
-        along_outputs: Whether the weight, whose shape is that of `torch.nn.Linear`'s, is stored along the outputs:
-            a product with sparse features then reads it in order, without a transposed copy at every step.
+    With ``along_outputs`` the weight, whose shape stays that of `torch.nn.Linear`'s, is stored along the outputs: a
+    product with sparse features then reads it in order, without a transposed copy at every step.
     """
 
     def __init__(self, in_channels: int, out_channels: int, along_outputs: bool = False) -> None:

@@ -11,16 +11,11 @@ from adagpr.nn.linear import Linear
 from adagpr.nn.model import Model
 from adagpr.ops import Features
 
-__all__ = ["MLP"]
-
 
 class MLP(Model):
     """Linear maps with relu between them and dropout before each.
 
     Args:
-        in_channels: Number of features.
-        hidden_channels: Width of the hidden layers.
-        out_channels: Number of classes.
         num_layers: Number of linear maps; 1 is logistic regression.
         dropout: Probability of dropping an element.
     """
@@ -28,7 +23,7 @@ class MLP(Model):
     name = "mlp"
     paper = ""
     good_for = "what features say without the graph"
-    group = "linears"
+    groups = (("*", "linears"),)
 
     @checked
     def __init__(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -75,34 +76,30 @@ class LayerView:
 
     def maps(self) -> tuple[Tensor, Tensor]:
         """The matrices ``P``, with ``1 - alpha`` in it, and ``Q``."""
-        shapes = map_shapes(self.weight_maps, self.alpha, self.beta)
-        found = [weight_map(part, *shape) for part, shape in zip(self.weight.chunk(len(shapes)), shapes, strict=True)]
+        found = maps_of(self.weight, self.weight_maps, self.alpha, self.beta)
         return found[0] * (1 - self.alpha), found[0] * self.alpha if len(found) == 1 else found[1]
 
 
-def weight_map(weight: Tensor, identity: float, factor: float) -> Tensor:
-    """``identity * I + factor * weight``: the identity goes into the small weight, not onto the large result."""
-    eye = torch.eye(len(weight), dtype=weight.dtype, device=weight.device)
-    return torch.add(eye * identity, weight, alpha=factor)
-
-
-def first_and_rest(layers: nn.ModuleList) -> dict[str, list[nn.Parameter]]:
-    """The parameters of the first layer and those of the others, where there are others, as two groups."""
-    groups = {"first": list(layers[0].parameters()), "rest": list(layers[1:].parameters())}
-    return {name: group for name, group in groups.items() if group}
+def maps_of(weight: Tensor, weight_maps: WeightMaps, alpha: float, beta: float) -> list[Tensor]:
+    """The one or two maps of a layer; the identity goes into the small weight, not onto the large result."""
+    shapes = map_shapes(weight_maps, alpha, beta)
+    eye = torch.eye(weight.shape[1], dtype=weight.dtype, device=weight.device)
+    parts = zip(weight.chunk(len(shapes)), shapes, strict=True)
+    return [torch.add(eye * identity, part, alpha=factor) for part, (identity, factor) in parts]
 
 
 class Model(nn.Module):
     """Base of all models of the registry.
 
     A model is rebuilt by ``name``, ``arguments`` and ``state_dict()``. Its constructor is marked with
-    `adagpr.arguments.checked`, which fills ``arguments``.
+    `adagpr.arguments.checked`, which fills ``arguments``. Every model takes ``in_channels``, the number of features,
+    and ``out_channels``, the number of classes; ``hidden_channels`` is the width of its hidden layers.
 
     Attributes:
         name: The name in the registry.
         paper: Authors and year.
         good_for: When to take it, in half a sentence.
-        group: The name of the group of all parameters, where a model has no others.
+        groups: Names of parameters as patterns, each with the group whose decay they share; the first that fits counts.
         arguments: What the constructor was given, defaults included.
         dropout: Probability of dropping an element wherever the model drops.
         drop_edge: Probability of leaving out an edge while training, drawn anew at every step.
@@ -114,7 +111,7 @@ class Model(nn.Module):
     name: ClassVar[str]
     paper: ClassVar[str]
     good_for: ClassVar[str]
-    group: ClassVar[str] = "convs"
+    groups: ClassVar[tuple[tuple[str, str], ...]] = (("*", "convs"),)
     arguments: dict[str, Any]
     dropout: float
     drop_edge: float
@@ -178,11 +175,7 @@ class Model(nn.Module):
         return {EDGES: operator(graph, direction, self_loops, dtype)}
 
     def prepare(self, graph: Graph, operators: Mapping[str, Operator]) -> Any:
-        """What `forward` takes as its structure, made once per training, on the device of the operators.
-
-        By default that is the operator itself. The labels of ``graph`` are those of the training nodes; all others are
-        -1.
-        """
+        """What `forward` takes as its structure, made once per training; labels but those of training nodes are -1."""
         edges = operators[EDGES]
         return DroppableOperator.from_graph(graph, edges) if self.drop_edge > 0 else edges
 
@@ -218,8 +211,12 @@ class Model(nn.Module):
         return drop_features(x, self.dropout, self.generator) if self.training else x
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """The parameters by the name of the group whose decay they share; by default one group has them all."""
-        return {self.group: list(self.parameters())}
+        """The parameters by the name of their group; groups without any are left out."""
+        found: dict[str, list[nn.Parameter]] = {group: [] for _, group in self.groups}
+        for name, parameter in self.named_parameters():
+            group = next(group for pattern, group in self.groups if fnmatchcase(name, pattern))
+            found[group].append(parameter)
+        return {group: parameters for group, parameters in found.items() if parameters}
 
     def coefficients(self) -> Tensor | None:
         """The weight of each hop in each layer, ``[num_layers, num_coeffs]``, where the model has such weights."""

@@ -23,17 +23,15 @@ import scipy.sparse as sp
 import torch
 from pydantic import Field
 from scipy.sparse.linalg import splu
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from adagpr.arguments import Count, Rate, checked
 from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.nn.mlp import MLP
-from adagpr.nn.model import EDGES, first_and_rest
+from adagpr.nn.model import EDGES
 from adagpr.ops import Features, Operator
-
-__all__ = ["PPNP", "Resolvent", "pagerank_solve"]
 
 MAX_NODES = 50_000
 
@@ -42,12 +40,7 @@ Teleport = Annotated[float, Field(gt=0.0, le=1.0)]
 
 @dataclass(frozen=True, eq=False)
 class Resolvent:
-    """The PageRank matrix of an operator, by the sparse factors of its inverse.
-
-    Attributes:
-        factors: SciPy's factorisation of ``I - (1 - alpha) A``, in float64.
-        alpha: Probability of teleport.
-    """
+    """The PageRank matrix of an operator, by SciPy's factors of ``I - (1 - alpha) A`` in float64."""
 
     factors: Any
     alpha: float
@@ -90,9 +83,6 @@ class PPNP(MLP):
     """A multilayer perceptron whose outputs are spread by exact personalised PageRank.
 
     Args:
-        in_channels: Number of features.
-        hidden_channels: Width of the hidden layers.
-        out_channels: Number of classes.
         num_layers: Number of linear maps.
         alpha: Probability of teleport, above 0.
         dropout: Probability of dropping an element before each linear map.
@@ -101,6 +91,7 @@ class PPNP(MLP):
     name = "ppnp"
     paper = "Gasteiger et al., 2019"
     good_for = "exact personalised PageRank on graphs of up to 50,000 nodes"
+    groups = (("linears.0.*", "first"), ("*", "rest"))
 
     @checked
     def __init__(
@@ -125,12 +116,6 @@ class PPNP(MLP):
             )
         return Resolvent.from_operator(operator, self.alpha)
 
-    def forward(  # type: ignore[override]  # a perceptron does without a graph, this does not
-        self, x: Features, structure: Resolvent
-    ) -> Tensor:
+    def forward(self, x: Features, structure: Resolvent) -> Tensor:  # type: ignore[override]
         """Logits of all nodes; ``structure`` is what `prepare` made."""
         return pagerank_solve(super().forward(x), structure)
-
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """``first``: the first linear map, the only one that the authors decay; ``rest``: the others."""
-        return first_and_rest(self.linears)

@@ -27,27 +27,11 @@ from adagpr.nn.ppnp import PPNP
 from adagpr.nn.scattering_gcn import ScatteringGCN
 from adagpr.nn.sgc import SGC
 
-_CLASSES: tuple[type[Model], ...] = (
-    AdaGPR,
-    GCNII,
-    GCN,
-    JKNet,
-    IncepGCN,
-    GAT,
-    GeomGCN,
-    ScatteringGCN,
-    APPNP,
-    PPNP,
-    GPRGNN,
-    SGC,
-    GraphSAGE,
-    LabelPropagation,
-    MLP,
-)
-MODELS: dict[str, type[Model]] = {model.name: model for model in _CLASSES}
+_CONVOLUTIONS: tuple[type[Model], ...] = (AdaGPR, GCNII, GCN, JKNet, IncepGCN, GAT, GeomGCN, ScatteringGCN)
+_OTHERS: tuple[type[Model], ...] = (APPNP, PPNP, GPRGNN, SGC, GraphSAGE, LabelPropagation, MLP)
+MODELS: dict[str, type[Model]] = {model.name: model for model in (*_CONVOLUTIONS, *_OTHERS)}
 
-DEFAULT_HIDDEN_CHANNELS = 64
-
+_DEFAULT_HIDDEN_CHANNELS = 64
 _FROM_DATA = ("in_channels", "out_channels")
 
 # The sizes that `describe_model` counts parameters for: those of Cora.
@@ -56,16 +40,7 @@ _NUM_FEATURES, _NUM_CLASSES = 1433, 7
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """A model of the registry.
-
-    Attributes:
-        name: Its name.
-        paper: Authors and year.
-        num_layers: Its depth by default, where it has one.
-        num_parameters: Its number of parameters by default, on Cora.
-        good_for: When to take it.
-        options: What a user chooses, with the defaults.
-    """
+    """A model of the registry with its depth, if it has one, number of parameters on Cora, and options by default."""
 
     name: str
     paper: str
@@ -87,7 +62,7 @@ def model_options(name: str) -> dict[str, Any]:
     fields = signature_fields(_unwrapped(model_class(name))).model_fields
     defaults = {key: None if field.is_required() else field.default for key, field in fields.items()}
     if "hidden_channels" in defaults:
-        defaults["hidden_channels"] = DEFAULT_HIDDEN_CHANNELS
+        defaults["hidden_channels"] = _DEFAULT_HIDDEN_CHANNELS
     return {key: value for key, value in defaults.items() if key not in _FROM_DATA}
 
 

@@ -39,10 +39,9 @@ from adagpr.arguments import Count, Nonnegative, Rate, checked
 from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.nn.gcn import propagate
+from adagpr.nn.linear import Linear
 from adagpr.nn.model import EDGES, Model
 from adagpr.ops import Features, Operator, csr_tensor, gpr_propagate, linear
-
-__all__ = ["ScatteringGCN", "ScatteringStructure", "lazy_walk", "scatter"]
 
 Scale = Annotated[int, Field(ge=0, le=8)]
 WaveletPath = Annotated[list[Scale], Field(min_length=1, max_length=4)]
@@ -83,9 +82,7 @@ class ScatteringGCN(Model):
     for each wavelet, all as wide as their channel; memory does not grow with the number of products.
 
     Args:
-        in_channels: Number of features.
         hidden_channels: Width of each low-pass channel.
-        out_channels: Number of classes.
         num_low_pass: Number of low-pass channels: the powers 1 to ``num_low_pass`` of GCN's operator.
         paths: Scales of each band-pass channel: ``[2]`` is one wavelet, ``[3, 4]`` scale 3 followed by scale 4.
         scattering_channels: Width of each band-pass channel: one number, or one per path; none for ``hidden_channels``.
@@ -102,6 +99,7 @@ class ScatteringGCN(Model):
     name = "scattering-gcn"
     paper = "Min et al., 2020"
     good_for = "signals that low-pass filters lose: band-pass wavelets beside them"
+    groups = (("channels.*", "channels"), ("lin_out.*", "linears"))
 
     @checked
     def __init__(
@@ -154,19 +152,9 @@ class ScatteringGCN(Model):
         logits: Tensor = self.lin_out(self.drop(h), partial(gpr_propagate, coeffs=coeffs, op=structure.walk))
         return logits
 
-    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """``channels``: the maps of all channels; ``linears``: the last map."""
-        return {"channels": list(self.channels.parameters()), "linears": list(self.lin_out.parameters())}
 
-
-class _Map(nn.Module):
+class _Map(Linear):
     """A linear map with a filter of the graph between weight and bias, where the paper has it."""
-
-    def __init__(self, in_channels: int, out_channels: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(out_channels, in_channels))
-        self.bias = nn.Parameter(torch.empty(out_channels))
-        self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draws the weight by Glorot's uniform rule and the bias in ``+-1/sqrt(out_channels)``, as the authors do."""
@@ -174,6 +162,6 @@ class _Map(nn.Module):
         for parameter, bound in ((self.weight, math.sqrt(6 / (rows + columns))), (self.bias, 1 / math.sqrt(rows))):
             nn.init.uniform_(parameter, -bound, bound, generator=generator)
 
-    def forward(self, x: Features, graph: Filter) -> Tensor:
+    def forward(self, x: Features, graph: Filter) -> Tensor:  # type: ignore[override]
         """``graph(x @ weight.T) + bias``."""
         return graph(linear(x, self.weight, torch.zeros_like(self.bias))) + self.bias

@@ -26,8 +26,6 @@ from adagpr.nn.linear import Linear
 from adagpr.nn.model import EDGES, Model
 from adagpr.ops import Features, Operator, SparseFeatures, features
 
-__all__ = ["SGC", "Hops", "smoothed"]
-
 Hops = Annotated[int, Field(ge=0)]
 
 
@@ -43,33 +41,19 @@ class SGC(Model):
     """Logistic regression on features propagated ``num_hops`` times.
 
     Args:
-        in_channels: Number of features.
         hidden_channels: Not used, because there is no hidden layer; but every model takes it.
-        out_channels: Number of classes.
         num_hops: The paper's K: how often the features are propagated; 0 is logistic regression.
         dropout: Probability of dropping an element of the propagated features; none in the paper.
-
-    Example:
-        >>> import adagpr
-        >>> graph, _ = adagpr.load("digits")
-        >>> model = SGC(64, 1, 10)
-        >>> model(graph.x, model.structure(graph)).shape
-        torch.Size([1797, 10])
     """
 
     name = "sgc"
     paper = "Wu et al., 2019"
     good_for = "the fastest baseline: features are spread once, then one linear map"
-    group = "linears"
+    groups = (("*", "linears"),)
 
     @checked
     def __init__(
-        self,
-        in_channels: Count,
-        hidden_channels: Count,
-        out_channels: Count,
-        num_hops: Hops = 2,
-        dropout: Rate = 0.0,
+        self, in_channels: Count, hidden_channels: Count, out_channels: Count, num_hops: Hops = 2, dropout: Rate = 0.0
     ) -> None:
         super().__init__(dropout)
         self.num_hops = num_hops
