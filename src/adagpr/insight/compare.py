@@ -32,20 +32,12 @@ LEVEL = 0.05
 _ROUNDING = 0.01
 
 # Each measure, the key of a record that counts its nodes, and what they are called.
-MEASURES = {"test_acc": ("num_test", "test"), "val_acc": ("num_val", "validation")}
+_MEASURES = {"test_acc": ("num_test", "test"), "val_acc": ("num_val", "validation")}
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The two models side by side.
-
-    Attributes:
-        split: Name of the split.
-        seed: Seed of both runs, where a pair is a seed; none where it is a split.
-        a: The measure of A in per cent.
-        b: The measure of B in per cent.
-        difference: By how many points A is ahead.
-    """
+    """The two models side by side, in per cent; ``seed`` is none where a pair is a split."""
 
     split: str
     seed: int | None
@@ -61,19 +53,13 @@ class Comparison:
     Attributes:
         name_a: Name of the first model's folder or file.
         name_b: Name of the second model's.
-        dataset: The data set of all runs.
         measure: ``"test_acc"`` or ``"val_acc"``.
         pairs: One for each split, or for each seed of the only split.
-        mean_a: Mean of A over the pairs.
-        mean_b: Mean of B over the pairs.
-        mean_difference: Mean difference over the pairs.
         t_interval: Student's 95 % interval of the mean difference; none for a single pair.
         bootstrap_interval: BCa bootstrap 95 % interval of the mean difference; none for a single pair.
         p_value: Of the two-sided sign-flip test that the mean difference is 0.
         method: Whether all sign patterns were counted or some were drawn.
         wins: Pairs that A won.
-        ties: Pairs with equal values.
-        losses: Pairs that B won.
         num_nodes: Nodes that were measured in the smallest split; none where no record says so.
         node_points: What one of these nodes is worth in points.
         verdict: ``"A is better"``, ``"B is better"`` or ``"no difference shown"``, by the p-value at level 0.05.
@@ -103,7 +89,7 @@ class Comparison:
     @property
     def heading(self) -> str:
         """What is compared."""
-        return f"{self.dataset}, {self._nodes} accuracy: A is {self.name_a}, B is {self.name_b}"
+        return f"{self.dataset}, {_MEASURES[self.measure][1]} accuracy: A is {self.name_a}, B is {self.name_b}"
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -121,15 +107,11 @@ class Comparison:
         ]
         if self.node_points is not None:
             found.append(
-                f"One of {self.num_nodes} {self._nodes} nodes is worth {self.node_points:.2f} points; "
+                f"One of {self.num_nodes} {_MEASURES[self.measure][1]} nodes is worth {self.node_points:.2f} points; "
                 f"the mean difference is {abs(self.mean_difference) / self.node_points:.1f} nodes."
             )
         found.append(f"At the 5 % level: {self.verdict} (p = {self.p_value:.4g}, {self.method}).")
         return (*found, *self.remarks)
-
-    @property
-    def _nodes(self) -> str:
-        return MEASURES[self.measure][1]
 
     def to_plain(self) -> dict[str, Any]:
         """The comparison as plain data, ready for JSON."""
@@ -179,8 +161,8 @@ def compare(
     Raises:
         InputError: A folder or file holds no runs of one model, the data differ, or no runs can be paired.
     """
-    if measure not in MEASURES:
-        raise unknown_name("measure", measure, MEASURES)
+    if measure not in _MEASURES:
+        raise unknown_name("measure", measure, _MEASURES)
     a, b = _read(runs_a, measure), _read(runs_b, measure)
     path_a, path_b = folder_of_runs(runs_a), folder_of_runs(runs_b)
     _check_same_data(a, b)
@@ -254,9 +236,13 @@ def _read(source: Path | str | Sequence[Run], measure: str) -> list[_Measured]:
     for file in files:
         record = read_json(file)
         try:
-            runs += _of_catalogue(record, measure) if path.is_file() else [_of_run(record, measure)]
+            if path.is_dir():
+                runs.append(_of_run(record, measure))
+            else:
+                places = ((record["dataset"], run["split"], run["seed"], float(run[measure])) for run in record["runs"])
+                runs += [_Measured(*place) for place in places]
         except (KeyError, TypeError, ValueError) as error:
-            kind = "record of the catalogue" if path.is_file() else "record of a run"
+            kind = "record of a run" if path.is_dir() else "record of the catalogue"
             raise InputError(f"{file} is not a {kind} (at {error}).") from error
     if not runs:
         raise InputError(f"{path} holds no complete run: no record.json is in it or one folder below.")
@@ -272,14 +258,10 @@ def _of_run(record: dict[str, Any], measure: str) -> _Measured:
         split=data["split"],
         seed=config["training"]["seed"],
         value=flat_scores(record["result"])[measure],
-        num_nodes=data[MEASURES[measure][0]],
+        num_nodes=data[_MEASURES[measure][0]],
         data_sums=(config["data"]["graph_sha256"], config["data"]["split_sha256"]),
         settings=settings_of(record),
     )
-
-
-def _of_catalogue(record: dict[str, Any], measure: str) -> list[_Measured]:
-    return [_Measured(record["dataset"], run["split"], run["seed"], float(run[measure])) for run in record["runs"]]
 
 
 def _check_same_data(a: Sequence[_Measured], b: Sequence[_Measured]) -> None:

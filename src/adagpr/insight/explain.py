@@ -17,7 +17,6 @@ r"""What a trained network does with its graph: how far it looks, what it filter
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -36,7 +35,7 @@ from adagpr.graph import Graph, Split
 from adagpr.insight.node import NodeExplanation, distances, explain_node, total_hops
 from adagpr.insight.source import data_of
 from adagpr.nn import Model
-from adagpr.ops import Direction, Features, Operator, features, operator
+from adagpr.ops import Direction, Features, Operator, features, normalised, operator
 from adagpr.seeding import stream
 from adagpr.training import Run, load_run
 
@@ -80,23 +79,14 @@ class Smoothing:
 
 @dataclass(frozen=True)
 class Ablation:
-    """The trained weights with other coefficients, on the validation nodes.
-
-    Attributes:
-        name: What was changed.
-        accuracy: Accuracy after the change, in per cent.
-        difference: Points that the change costs: accuracy with all coefficients less this one.
-        right_only_with: Nodes that are right only with all coefficients.
-        right_only_without: Nodes that are right only after the change.
-        max_change: The largest change of any logit of any node.
-    """
+    """The trained weights with other coefficients, on the validation nodes; ``name`` says what was changed."""
 
     name: str
-    accuracy: float
-    difference: float
-    right_only_with: int
+    accuracy: float  # after the change, in per cent
+    difference: float  # points that the change costs
+    right_only_with: int  # nodes that are right only with all coefficients
     right_only_without: int
-    max_change: float
+    max_change: float  # of any logit of any node
 
 
 @dataclass(frozen=True)
@@ -115,12 +105,7 @@ class Explanation:
     """What `explain` found.
 
     Attributes:
-        dataset: The data set.
-        split: The split.
-        model: Name of the model.
-        num_val: Number of validation nodes.
-        val_acc: Accuracy on them, in per cent.
-        layers: One part per layer.
+        val_acc: Accuracy on the validation nodes, in per cent.
         reach: The receptive field of the network.
         lambdas: Where the filters are given.
         network_response: The filter of the linearised network; none with PairNorm.
@@ -154,11 +139,8 @@ class Explanation:
         """The tables by name: ``layers`` (layer 0 is the input map), ``ablations`` and ``groups``."""
         parts: list[dict[str, Any]] = [dict.fromkeys(LayerPart.__dataclass_fields__), *map(asdict, self.layers)]
         rows = [{**part, **asdict(after)} for part, after in zip(parts, self.smoothing, strict=True)]
-        return {
-            "layers": pa.Table.from_pylist(rows),
-            "ablations": pa.Table.from_pylist([asdict(item) for item in self.ablations]),
-            "groups": pa.Table.from_pylist([asdict(item) for item in self.groups]),
-        }
+        tables = {"layers": rows, "ablations": map(asdict, self.ablations), "groups": map(asdict, self.groups)}
+        return {name: pa.Table.from_pylist(list(table)) for name, table in tables.items()}
 
     def save(self, folder: Path | str) -> None:
         """Writes each table into ``folder`` as a Parquet file of its name."""
@@ -211,7 +193,6 @@ def explain(
     logits = _logits(model, x, op)
     changed = {name: _logits(model.with_coefficients(mu), x, op) for name, mu in _changes(coeffs).items()}
     right, right_without = (_right(item, graph, split) for item in (logits, changed["without the graph"]))
-    remarks = _remarks(model, graph, direction)
     explained = None
     if node is not None and model.pair_norm is None:
         explained = explain_node(model, graph, node, direction, self_loops, temperature=run.temperature)
@@ -222,14 +203,14 @@ def explain(
         num_val=len(split.val),
         val_acc=_percent(right),
         layers=tuple(_layer(number, mu, alphas[number - 1]) for number, mu in enumerate(coeffs.double().numpy(), 1)),
-        reach=_reach(op, total_hops(coeffs.numpy(), alphas)),
+        reach=_reach(normalised(graph, direction, self_loops), total_hops(coeffs.numpy(), alphas)),
         lambdas=_LAMBDAS,
         network_response=None if model.pair_norm is not None else _network_response(model, coeffs),
-        smoothing=tuple(_smoothing(model, x, op, operator(graph, "symmetric", self_loops, torch.float64))),
+        smoothing=_smoothing(model, x, op, operator(graph, "symmetric", self_loops, torch.float64)),
         ablations=tuple(_ablation(name, logits, item, graph, split) for name, item in changed.items()),
         groups=tuple(_groups(graph, split, direction, right, right_without)),
         node=explained,
-        remarks=tuple(remarks),
+        remarks=tuple(_remarks(model, graph, direction)),
     )
 
 
@@ -297,28 +278,21 @@ def _network_response(model: Model, coeffs: Tensor) -> tuple[float, ...]:
     return tuple(result.tolist())
 
 
-def _reach(op: Operator, hops: int) -> Reach:
-    matrix = _scipy(op.matrix)
-    matrix.eliminate_zeros()
-    nodes = np.arange(op.num_nodes)
-    if op.num_nodes > _MOST_SAMPLED:
-        nodes = np.sort(stream(0, "receptive field").choice(op.num_nodes, _MOST_SAMPLED, replace=False))
+def _reach(matrix: sp.csr_array, hops: int) -> Reach:
+    num_nodes = matrix.shape[0]
+    nodes = np.arange(num_nodes)
+    if num_nodes > _MOST_SAMPLED:
+        nodes = np.sort(stream(0, "receptive field").choice(num_nodes, _MOST_SAMPLED, replace=False))
     batches = [nodes[start : start + _BATCH] for start in range(0, len(nodes), _BATCH)]
     counts = np.concatenate([(distances(matrix, batch.tolist(), hops) >= 0).sum(0) for batch in batches])
-    return Reach(hops, float(counts.mean()), int(counts.max()), op.num_nodes, len(nodes))
-
-
-def _scipy(matrix: Tensor) -> sp.csr_array:
-    parts = (matrix.values(), matrix.col_indices(), matrix.crow_indices())
-    return sp.csr_array(tuple(part.numpy().copy() for part in parts), shape=tuple(matrix.shape))
+    return Reach(hops, float(counts.mean()), int(counts.max()), num_nodes, len(nodes))
 
 
 @torch.no_grad()
-def _smoothing(model: Model, x: Features, op: Operator, symmetric: Operator) -> list[Smoothing]:
+def _smoothing(model: Model, x: Features, op: Operator, symmetric: Operator) -> tuple[Smoothing, ...]:
     """How alike nodes are, layer by layer, as in the model's own forward pass."""
-    lin_in, _ = model.outer_maps()
-    hidden = model.hidden_matrices(lin_in(x).relu(), op)
-    return [_alike(number, h, symmetric) for number, h in enumerate(hidden)]
+    hidden = model.hidden_matrices(model.outer_maps()[0](x).relu(), op)
+    return tuple(_alike(number, h, symmetric) for number, h in enumerate(hidden))
 
 
 def _alike(layer: int, h: Tensor, symmetric: Operator) -> Smoothing:
@@ -349,24 +323,14 @@ def _groups(graph: Graph, split: Split, direction: Direction, right: Tensor, rig
     by_degree = np.ceil(np.log2(degree + 1)).astype(int)
     share = np.divide(same, known, out=np.full(len(val), -1.0), where=known > 0)
     by_share = np.where(known > 0, np.minimum((5 * share + 1e-9).astype(int), 4), 5)
-    names = [_degrees(number) for number in range(int(by_degree.max()) + 1)]
+    ends = [(2**number // 2, 2**number - 1) for number in range(int(by_degree.max()) + 1)]
+    degrees = [f"{low} to {high}" if low < high else str(low) for low, high in ends]
     shares = [*(f"{i / 5:.1f} to {(i + 1) / 5:.1f}" for i in range(5)), "no labelled neighbour"]
-    both = right.numpy(), right_without.numpy()
-    return [*_grouped("degree", by_degree, names, *both), *_grouped("homophily", by_share, shares, *both)]
-
-
-def _degrees(number: int) -> str:
-    low, high = 2**number // 2, 2**number - 1
-    return str(low) if low >= high else f"{low} to {high}"
-
-
-def _grouped(
-    by: str, numbers: np.ndarray, names: Sequence[str], right: np.ndarray, right_without: np.ndarray
-) -> list[Group]:
-    """The groups that have nodes, in the order of their names."""
-    members = [(name, numbers == number) for number, name in enumerate(names)]
-    return [
-        Group(by, name, int(mask.sum()), 100 * float(right[mask].mean()), 100 * float(right_without[mask].mean()))
-        for name, mask in members
-        if mask.any()
-    ]
+    groups = []
+    for by, numbers, names in (("degree", by_degree, degrees), ("homophily", by_share, shares)):
+        for number, name in enumerate(names):
+            mask = numbers == number
+            if mask.any():
+                accuracies = (100 * float(item.numpy()[mask].mean()) for item in (right, right_without))
+                groups.append(Group(by, name, int(mask.sum()), *accuracies))
+    return groups

@@ -25,8 +25,7 @@ each number of hops taken so far; from `MOST_HOPS` on they share one, so memory 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
@@ -43,13 +42,7 @@ MOST_HOPS = 16
 
 @dataclass(frozen=True)
 class LayerFlow:
-    """What one layer took in on the way to the logit.
-
-    Attributes:
-        layer: The layer, counted from 1.
-        hops: What came from the layer before through each hop, hop 0 first.
-        from_h0: What came from the first hidden matrix, by this layer's residual link.
-    """
+    """What one layer took in on the way to the logit: from the layer before through each hop, and from ``H_0``."""
 
     layer: int
     hops: tuple[float, ...]
@@ -58,13 +51,7 @@ class LayerFlow:
 
 @dataclass(frozen=True)
 class Source:
-    """A node whose features the prediction reads.
-
-    Attributes:
-        node: Its id.
-        distance: Edges from the explained node to it.
-        contribution: What its features add to the logit.
-    """
+    """A node some edges away whose features the prediction reads, and what they add to the logit."""
 
     node: str
     distance: int
@@ -76,14 +63,11 @@ class NodeExplanation:
     """One node's prediction, taken apart; see the module for what adds up to what.
 
     Attributes:
-        node: The node's id.
         label: Its class, where it is known.
-        prediction: The class that the network gives it.
         probability: The calibrated probability of that class.
         logit: The logit of that class, in float64.
         bias_out: What the output map's bias adds to the logit.
         bias_in: What the input map's bias adds, over all paths.
-        layers: What came in layer by layer and hop by hop.
         by_hops: What features add on paths of 0, 1, ... hops in all; the last of `MOST_HOPS` + 1 also of more.
         own: What the node's own features add.
         sources: The other nodes whose features add or take most, largest first.
@@ -105,10 +89,6 @@ class NodeExplanation:
     others: float
     num_sources: int
 
-    def to_plain(self) -> dict[str, Any]:
-        """The explanation as plain data, ready for JSON."""
-        return asdict(self)
-
 
 def explain_node(
     model: Model,
@@ -119,20 +99,7 @@ def explain_node(
     num_sources: int = 10,
     temperature: float = 1.0,
 ) -> NodeExplanation:
-    """Takes the prediction of one node apart.
-
-    Args:
-        model: A trained network without PairNorm.
-        graph: The graph that it was trained on.
-        node: The node's id, as a number or as text.
-        direction: How the run read the edges.
-        self_loops: Whether the run added self loops.
-        num_sources: How many other nodes to name.
-        temperature: By what logits are divided before they become probabilities.
-
-    Raises:
-        InputError: There is no such node, or PairNorm couples all nodes.
-    """
+    """Takes the prediction of the node with this id apart; ``num_sources`` other nodes are named."""
     if model.pair_norm is not None:
         raise InputError("PairNorm makes every node depend on all others: a prediction is then no sum over paths.")
     position = _position(graph, node)
@@ -140,7 +107,6 @@ def explain_node(
     logits = network.logits[position]
     target = int(logits.argmax())
     matrix = normalised(graph, direction, self_loops)
-    matrix.eliminate_zeros()
     hops = distances(matrix, [position], total_hops(network.coeffs, network.alphas))[:, 0]
     reached = np.flatnonzero(hops >= 0)
     transpose = sp.csr_array(matrix[reached][:, reached].T)
@@ -148,7 +114,6 @@ def explain_node(
     by_source, nodes = parts.sum(0), reached != position
     order = np.argsort(-np.abs(by_source), kind="stable")
     named = [i for i in order if nodes[i] and by_source[i] != 0][:num_sources]
-    own = float(by_source[~nodes].sum())
     label = int(graph.y[position])
     used = np.flatnonzero(np.abs(parts).sum(1) > 0)
     return NodeExplanation(
@@ -161,7 +126,7 @@ def explain_node(
         bias_in=bias_in,
         layers=tuple(flows),
         by_hops=tuple(parts.sum(1)[: used[-1] + 1 if len(used) else 1].tolist()),
-        own=own,
+        own=float(by_source[~nodes].sum()),
         sources=tuple(
             Source(str(graph.node_ids[reached[i]]), int(hops[reached[i]]), float(by_source[i])) for i in named
         ),
@@ -180,25 +145,14 @@ def _position(graph: Graph, node: object) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Network:
-    """A network in float64 and all that it computed for a graph.
+    """A network in float64 and all that it computed for a graph."""
 
-    Attributes:
-        coeffs: The coefficients, ``[layers, hops]``, to the bit those of the model.
-        alphas: Share of the first hidden matrix in each layer.
-        maps: ``P`` and ``Q`` of each layer.
-        from_features: What of the first hidden matrix is due to features; the rest is due to the bias.
-        hidden: The first hidden matrix and the output of every layer.
-        weight_out: Weight of the output map, one row per class.
-        bias_out: Its bias.
-        logits: The result.
-    """
-
-    coeffs: np.ndarray
+    coeffs: np.ndarray  # [layers, hops], to the bit those of the model
     alphas: list[float]
-    maps: list[tuple[np.ndarray, np.ndarray]]
-    from_features: np.ndarray
-    hidden: list[np.ndarray]
-    weight_out: np.ndarray
+    maps: list[tuple[np.ndarray, np.ndarray]]  # P and Q of each layer
+    from_features: np.ndarray  # what of the first hidden matrix is due to features; the rest is due to the bias
+    hidden: list[np.ndarray]  # the first hidden matrix and the output of every layer
+    weight_out: np.ndarray  # one row per class
     bias_out: np.ndarray
     logits: Tensor
 

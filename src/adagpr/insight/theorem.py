@@ -41,30 +41,21 @@ C_0 = math.sqrt(32 * (1 + math.log(4)) / 3)
 
 _LN10 = math.log(10)
 
+Coefficients = list[tuple[float, ...]]  # layer by layer, hop by hop
+
 
 @dataclass(frozen=True)
 class Sizes:
-    """What both formulas take of a network but its spectrum, layers first to last.
-
-    Attributes:
-        alphas: Share of the first hidden matrix in each layer.
-        weight_norms: ``B`` of each layer.
-        input_norm: ``B`` of the input map.
-        features_norm: Frobenius norm of the features.
-        largest_activation: ``R``.
-        num_nodes: ``N``.
-        num_train: ``M``.
-        num_test: ``U``.
-    """
+    """What both formulas take of a network but its spectrum, layers first to last."""
 
     alphas: tuple[float, ...]
-    weight_norms: tuple[float, ...]
-    input_norm: float
-    features_norm: float
-    largest_activation: float
-    num_nodes: int
-    num_train: int
-    num_test: int
+    weight_norms: tuple[float, ...]  # B of each layer
+    input_norm: float  # B_0
+    features_norm: float  # Frobenius norm of X
+    largest_activation: float  # R
+    num_nodes: int  # N
+    num_train: int  # M
+    num_test: int  # U
 
     @property
     def q(self) -> float:
@@ -97,8 +88,6 @@ class LayerBound:
     """One layer in the bound of the run's own coefficients.
 
     Attributes:
-        layer: Its number, counted from 1.
-        coeffs: The weight of each hop.
         weight_norm: ``B``, the largest column L1 norm of ``(1 - beta) I + beta W``.
         spectrum: The spectrum term ``s``.
         trace: The proof's tighter ``sqrt(Tr[A(mu)^2])``.
@@ -143,12 +132,8 @@ class Transductive:
     """The bound of the difference between test and training error, and that difference as measured.
 
     Attributes:
-        num_train: ``M``.
-        num_test: ``U``.
-        q: ``Q``.
         s: ``S`` as printed.
         s_sampling: ``S`` as the inequality for sampling without replacement gives it.
-        c0: The constant of El-Yaniv and Pechyony.
         delta: The bound holds with probability ``1 - delta``.
         p0: Probability of each sign.
         c0_term: ``c0 Q sqrt(min(M, U))``.
@@ -178,20 +163,14 @@ class Transductive:
 
 
 def log_terms(sizes: Sizes, log_spectrum: Sequence[float]) -> np.ndarray:
-    """Natural logarithms of the printed theorem's terms, by the layer at which they enter; their sum is the bound.
-
-    Args:
-        sizes: Norms and counts.
-        log_spectrum: Natural logarithm of each layer's spectrum term, first to last.
-    """
+    """Natural logarithms of the printed theorem's terms, by the layer at which they enter; their sum is the bound."""
     factors = sizes.log_factors(log_spectrum)
     products = np.cumsum(factors[::-1])[::-1]
     depths = np.arange(len(factors), 0, -1)
     log_alphas = np.array([_log(alpha) for alpha in sizes.alphas])
     injected = depths * math.log(2) + products + log_alphas + sizes.log_input
     bounded = (depths - 1) * math.log(2) + products + sizes.log_d
-    result: np.ndarray = np.logaddexp(injected, bounded) + math.log(sizes.q)
-    return result
+    return np.asarray(np.logaddexp(injected, bounded) + math.log(sizes.q))
 
 
 def log_recursion(sizes: Sizes, log_spectrum: Sequence[float]) -> np.ndarray:
@@ -215,31 +194,17 @@ def _log_degree(coeffs: Sequence[float], num_nodes: int, degree: int) -> float:
     return math.log(num_nodes) + float(np.logaddexp.reduce(hops))
 
 
-def _log_spectrum(
-    form: str, coeffs: Sequence[Sequence[float]], found: Spectrum, degree: int, shift: float = 0.0
-) -> list[float]:
+def _log_spectrum(form: str, coeffs: Coefficients, found: Spectrum, degree: int, shift: float = 0.0) -> list[float]:
     """Logarithm of each layer's term in one form, moved by ``shift`` of its errors."""
     if form == "degree":
         return [_log_degree(row, found.num_nodes, degree) for row in coeffs]
     pick = found.absolute_sum if form == "spectrum" else lambda row: found.squared_trace(row).sqrt()
-    cache = {tuple(row): pick(row) for row in coeffs}
-    terms = [cache[tuple(row)] for row in coeffs]
-    return [_log(term.value + shift * term.error) for term in terms]
+    terms = {row: pick(row) for row in coeffs}
+    return [_log(terms[row].value + shift * terms[row].error) for row in coeffs]
 
 
-def total_of(
-    name: str, form: str, coeffs: list[tuple[float, ...]], sizes: Sizes, found: Spectrum, degree: int
-) -> Total:
-    """The whole of Theorem 1 for one model in one form, printed and by recursion.
-
-    Args:
-        name: Name of the model.
-        form: One of `FORMS`.
-        coeffs: Its coefficients, layer by layer.
-        sizes: What else enters.
-        found: The graph's spectrum.
-        degree: The largest degree.
-    """
+def total_of(name: str, form: str, coeffs: Coefficients, sizes: Sizes, found: Spectrum, degree: int) -> Total:
+    """The whole of Theorem 1 for one model in one form, printed and by recursion; ``degree`` is the largest."""
     low, middle, high = (_log_spectrum(form, coeffs, found, degree, shift) for shift in (-1.0, 0.0, 1.0))
     printed = [float(np.logaddexp.reduce(log_terms(sizes, logs))) / _LN10 for logs in (low, middle, high)]
     recursion = float(log_recursion(sizes, middle)[-1]) / _LN10
@@ -247,7 +212,7 @@ def total_of(
     return Total(name, form, printed[1], recursion, error)
 
 
-def layer_bounds(coeffs: list[tuple[float, ...]], sizes: Sizes, found: Spectrum, degree: int) -> tuple[LayerBound, ...]:
+def layer_bounds(coeffs: Coefficients, sizes: Sizes, found: Spectrum, degree: int) -> tuple[LayerBound, ...]:
     """What each layer contributes; the arguments are those of `total_of`."""
     logs = _log_spectrum("spectrum", coeffs, found, degree)
     factors = (sizes.log_factors(logs) + math.log(2)) / _LN10
@@ -271,14 +236,7 @@ def layer_bounds(coeffs: list[tuple[float, ...]], sizes: Sizes, found: Spectrum,
 def transductive_of(
     sizes: Sizes, delta: float, log10_complexity: float, scores: dict[str, dict[str, float]]
 ) -> Transductive:
-    """The transductive bound beside the measured gap.
-
-    Args:
-        sizes: What enters the theorem.
-        delta: The bound holds with probability ``1 - delta``.
-        log10_complexity: The complexity term, as `total_of` gives it.
-        scores: The scores of the run by split and name.
-    """
+    """The transductive bound beside the gap between the run's ``scores``, which are by split and name."""
     m, u = sizes.num_train, sizes.num_test
     fewer = min(m, u)
     s = 2 * (m + u) * fewer / ((2 * (m + u) - 1) * (2 * fewer - 1))

@@ -19,12 +19,7 @@ _FAR = 3.0
 
 @dataclass(frozen=True, eq=False)
 class StudyResult:
-    """A study whose trials are done.
-
-    Attributes:
-        record: What ``study.json`` holds: the study, its trials, what was chosen, and what that reached in the test.
-        folder: The study's folder.
-    """
+    """A study whose trials are done; ``record`` is what ``study.json`` in its ``folder`` holds."""
 
     record: dict[str, Any]
     folder: Path
@@ -72,17 +67,9 @@ class StudyResult:
         charts: list[Chart] = [self._history()]
         if importance:
             shares = {"importance": [100 * share for share in importance.values()]}
-            title = "Importance of each parameter"
+            title, names = "Importance of each parameter", list(importance)
             charts.append(
-                Bars(
-                    name="importance",
-                    title=title,
-                    labels=list(importance),
-                    bars=shares,
-                    unit=" %",
-                    digits=0,
-                    longest=100,
-                )
+                Bars(name="importance", title=title, labels=names, bars=shares, unit=" %", digits=0, longest=100)
             )
         names = sorted(search, key=lambda name: -importance.get(name, -1.0))
         return charts + [self._parameter(name, search[name]) for name in names]

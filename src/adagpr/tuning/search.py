@@ -62,11 +62,7 @@ Workers = dict[Connection, BaseProcess]
 def run_trials(
     opened: optuna.Study, study: Study, address: str, num_trials: int, num_workers: int, on_change: OnChange
 ) -> None:
-    """Has workers run trials until as many are complete or pruned as asked for; dead workers are replaced.
-
-    Raises:
-        AdaGPRError: What a worker raised, or that workers are killed again and again.
-    """
+    """Has workers run trials until as many are complete or pruned as asked for; dead workers are replaced."""
     can_fork = "fork" in multiprocessing.get_all_start_methods()
     workers: Workers = {}
     num_deaths = num_done = 0
@@ -91,7 +87,11 @@ def run_trials(
                 run_some(study, address, done + 1)
                 continue
             for _ in range(min(num_workers - len(workers), num_to_do(trials, num_trials))):
-                _start_worker(workers, study, address, num_trials)
+                context = multiprocessing.get_context("fork")
+                reader, writer = context.Pipe(duplex=False)
+                workers[reader] = context.Process(target=_work, args=(study, address, num_trials, writer, os.getpid()))
+                workers[reader].start()
+                writer.close()
             num_deaths += _collect(opened, workers)
         while workers:
             _collect(opened, workers)
@@ -120,19 +120,8 @@ def stale_trials(trials: Sequence[FrozenTrial], polls: Polls, is_shared: bool) -
     return found
 
 
-def _start_worker(workers: Workers, study: Study, address: str, num_trials: int) -> None:
-    context = multiprocessing.get_context("fork")
-    reader, writer = context.Pipe(duplex=False)
-    workers[reader] = context.Process(target=_work, args=(study, address, num_trials, writer, os.getpid()))
-    workers[reader].start()
-    writer.close()
-
-
 def _collect(opened: optuna.Study, workers: Workers) -> int:
-    """Waits a moment, lets go of the workers that have ended, and returns how many of them were killed.
-
-    What a worker raised is raised.
-    """
+    """Waits a moment, lets go of workers that ended, raises what one raised, and returns how many were killed."""
     killed = []
     ready = wait(list(workers), timeout=_POLL_SECONDS)
     for reader in [reader for reader in workers if reader in ready]:
@@ -195,15 +184,14 @@ def _run_one(study: Study, opened: optuna.Study, trial: optuna.Trial, num_trials
         return
     # Optuna draws when the first value is asked for.
     opened.sampler = _sampler(study.seed, places.index(trial.number))
-    value, state = None, TrialState.FAIL
+    value, state = None, TrialState.PRUNED
     try:
         value, state = objective(study, trial), TrialState.COMPLETE
     except optuna.TrialPruned:
-        state = TrialState.PRUNED
-    except StorageError:
-        raise
-    except Exception:
-        opened.tell(trial, state=state, skip_if_finished=True)
+        pass
+    except Exception as error:
+        if not isinstance(error, StorageError):
+            opened.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
         raise
     opened.tell(trial, value, state, skip_if_finished=True)
 

@@ -42,10 +42,7 @@ _Value = Annotated[bool, Strict()] | _Number | Annotated[str, Strict()]
 
 
 class Parameter(BaseModel):
-    """What one option may be: one of ``choices``, or a number from ``low`` to ``high``.
-
-    Whole numbers as ends make a range of whole numbers.
-    """
+    """What one option may be: one of ``choices``, or a number from ``low`` to ``high``, whole if both ends are."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -219,11 +216,10 @@ def _space(name: str, owner: str, content: Mapping[str, Any]) -> Space:
         place = f"{owner}: search.{key}"
         try:
             search[key] = check(place, Parameter, table if isinstance(table, Mapping) else {"choices": table})
+            if (mistake := search[key].mistake()) is not None:
+                raise InputError(f"{place} {mistake}.")
         except InputError as error:
             mistakes.append(str(error))
-            continue
-        if (mistake := search[key].mistake()) is not None:
-            mistakes.append(f"{place} {mistake}.")
     if mistakes:
         raise InputError(" ".join(mistakes))
     fixed = content.get("fixed", {})

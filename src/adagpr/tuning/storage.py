@@ -68,16 +68,17 @@ def create_study(name: str, address: str) -> optuna.Study:
 
     A server that does not answer is an error at once, because its address may be wrong; later on it is waited for.
     """
-    with storage_failures(address), _creating(address):
+    with storage_failures(address), contextlib.ExitStack() as stack:
+        if is_server(address):
+            # One machine after the other creates tables and studies; at once they would collide.
+            connection = stack.enter_context(create_engine(_url(address), poolclass=NullPool).connect())
+            connection.execute(text("SELECT pg_advisory_lock(:number)"), {"number": _CREATION_LOCK})
         storage = _storage(address)
         return optuna.create_study(study_name=name, storage=storage, direction="minimize", load_if_exists=True)
 
 
 def load_study(name: str, address: str, pruner: optuna.pruners.BasePruner, user_attrs: dict[str, Any]) -> optuna.Study:
-    """Opens a study that exists, with a connection of its own, in a worker.
-
-    On a server, a trial that the worker creates carries ``user_attrs`` from its first moment.
-    """
+    """Opens a study in a worker; on a server, a trial that it creates carries ``user_attrs`` from its first moment."""
     with storage_failures(address):
         storage = _attempts(address)(_storage, address, user_attrs)
         return optuna.load_study(study_name=name, storage=storage, pruner=pruner)
@@ -92,36 +93,34 @@ def storage_failures(address: str) -> Iterator[None]:
         raise StorageError(f"The storage {without_password(address)} cannot be used: {_reason(error)}") from error
 
 
+def _cause(error: BaseException | None) -> BaseException | None:
+    return error.__cause__ if isinstance(error, StorageInternalError) else error
+
+
 def _reason(error: BaseException | None) -> str:
     """The message of a database, on one line."""
-    cause = getattr(error, "__cause__", None) if isinstance(error, StorageInternalError) else error
+    cause = _cause(error)
     return str(getattr(cause, "orig", None) or cause).strip().partition("\n")[0]
 
 
 @contextlib.contextmanager
 def held(address: str) -> Iterator[None]:
-    """Keeps a journal for this process, so that trials which are running in it are run by nobody else.
-
-    The operating system lets go when the process is gone. A server is not held.
-    """
+    """Keeps a journal, but no server, for this process, so that nobody else runs the trials that are running in it."""
     if is_server(address):
         yield
         return
     path = Path(address)
     if path.is_dir():
         raise InputError(f"A storage is a file or postgresql://USER@HOST/DATABASE, got the folder '{address}'.")
-    lock = FileLock(path.with_name(f".{path.name}.lock"))
-    try:
-        path.open("ab").close()
-        lock.acquire(blocking=False)
-    except Timeout as error:
-        raise InputError(f"Another command is tuning with {path}. Wait for it, or give it more --jobs.") from error
-    except OSError as error:
-        raise InputError(f"Cannot write {path}: {error.strerror}.") from error
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            path.open("ab").close()
+            stack.enter_context(FileLock(path.with_name(f".{path.name}.lock"), blocking=False))
+        except Timeout as error:
+            raise InputError(f"Another command is tuning with {path}. Wait for it, or give it more --jobs.") from error
+        except OSError as error:
+            raise InputError(f"Cannot write {path}: {error.strerror}.") from error
         yield
-    finally:
-        lock.release()
 
 
 def _storage(address: str, user_attrs: dict[str, Any] | None = None) -> BaseStorage:
@@ -165,18 +164,6 @@ def _url(address: str) -> URL:
 
 
 @contextlib.contextmanager
-def _creating(address: str) -> Iterator[None]:
-    """Lets one machine after the other create tables and studies on a server; at once they would collide."""
-    if not is_server(address):
-        yield
-        return
-    engine = create_engine(_url(address), poolclass=NullPool)
-    with engine.connect() as connection:
-        connection.execute(text("SELECT pg_advisory_lock(:number)"), {"number": _CREATION_LOCK})
-        yield
-
-
-@contextlib.contextmanager
 def without_retries() -> Iterator[None]:
     """Inside, a server that is away is an error at once."""
     token = _retries.set(False)
@@ -210,7 +197,7 @@ class _AwayError(Exception):
 
 def _is_away(error: BaseException | None) -> bool:
     """Whether an error may pass when the same is asked again: no connection, a broken one, or no room for it."""
-    cause = getattr(error, "__cause__", None) if isinstance(error, StorageInternalError) else error
+    cause = _cause(error)
     return isinstance(cause, _AwayError | OperationalError) or bool(getattr(cause, "connection_invalidated", False))
 
 

@@ -127,15 +127,15 @@ def tune(
 
     Args:
         graph: The graph.
-        splits: The splits of the protocol. What is found is tested on each of them.
+        splits: The splits of the protocol; what is found is tested on each of them.
         model: Name of the model.
         out: Folder of the study.
         space: What is searched, a space or its name or file; by default the paper's space for this data set and model,
             else a general one.
         settings: Options of the model and of training that are fixed instead of searched.
         tune_on: Positions of the splits that trials train on; their validation losses are averaged. By default the
-            first alone; none for all. With several, the test nodes of one split are training nodes of another, and the
-            record says how many.
+            first alone; none for all. With several, a test node of one may be a training node of another; the record
+            says how many are.
         num_trials: Trials that are to be complete or pruned in the end.
         num_workers: Processes that run trials, by default one for each core.
         storage: Path of the journal, by default one in ``out``; or ``postgresql://USER@HOST/DATABASE``, which several
@@ -214,11 +214,7 @@ def _opened(folder: Path, study: Study, storage: str | None, address: str) -> It
 
 
 def _finish(opened: optuna.Study, study: Study, folder: Path, num_workers: int, command: str) -> dict[str, Any]:
-    """Fixes the best configuration of a study whose trials are done, tests it, and returns the record.
-
-    Raises:
-        AdaGPRError: No trial was complete.
-    """
+    """Fixes the best configuration of a study whose trials are done, tests it, and returns the record."""
     trials = opened.get_trials(deepcopy=False)
     num_trials, best = len(finished(trials)), best_trial(trials)
     if best is None:
@@ -266,11 +262,10 @@ def _best_toml(study: Study, chosen: dict[str, Any], num_trials: int) -> str:
     """The configuration as ``adagpr train --config`` reads it, below comments on where it comes from."""
     plain = resolve(study.graph, study.splits[0], study.model, study.options(chosen["params"])).plain
     tuned_on = ", ".join(study.plain["tuned_on"])
-    comments = [
-        f"# Number {chosen['number']}, best of {num_trials} trials: validation loss {chosen['value']} on {tuned_on}.",
-        f"# SHA-256 sum of the list of trials: {chosen['trials_sha256']}",
-    ]
-    return "\n".join(comments) + "\n\n" + files.to_toml({**plain, "data": study.plain["data"]})
+    return (
+        f"# Number {chosen['number']}, best of {num_trials} trials: validation loss {chosen['value']} on {tuned_on}.\n"
+        f"# SHA-256 sum of the list of trials: {chosen['trials_sha256']}\n\n"
+    ) + files.to_toml({**plain, "data": study.plain["data"]})
 
 
 def _importance(opened: optuna.Study, study: Study) -> dict[str, float]:
@@ -288,10 +283,7 @@ def _importance(opened: optuna.Study, study: Study) -> dict[str, float]:
 
 
 def _remembered(folder: Path, best: dict[str, Any]) -> dict[str, Any]:
-    """The choice with the time it was first made at, and tests of this study with fewer trials.
-
-    Whoever adds trials after a test has seen it.
-    """
+    """The choice, with the time when it was first made, and earlier tests: whoever adds trials has seen those."""
     path = folder / "study.json"
     old: dict[str, Any] = files.read_json(path) if path.exists() else {}
     tests: list[dict[str, Any]] = old.get("earlier_tests", [])

@@ -36,11 +36,7 @@ if TYPE_CHECKING:
 
 
 def objective(study: Study, trial: optuna.Trial) -> float:
-    """Trains on every split that is tuned on, and returns the mean validation loss.
-
-    Raises:
-        optuna.TrialPruned: The trial is hopeless, or its training diverged.
-    """
+    """Trains on every split that is tuned on, and returns the mean validation loss, unless the trial is pruned."""
     params = study.space.suggest(trial)
     trial.set_user_attr("drawn", True)
     options = study.options(params)
@@ -54,19 +50,18 @@ def objective(study: Study, trial: optuna.Trial) -> float:
     except optuna.TrialPruned:
         outcome = "above the median"
         raise
+    except (InputError, StorageError):
+        raise
     except AdaGPRError as error:
-        if isinstance(error, InputError | StorageError):
-            raise
         outcome = str(error)
         raise optuna.TrialPruned(outcome) from error
     finally:
-        seconds = round(time.perf_counter() - started, 3)
         result: dict[str, Any] = {"seed": study.seed, "epochs": report.epochs, "graph_sha256": report.graphs}
         if report.accuracies:
             result["val_acc"] = fmean(report.accuracies)
         if outcome:
             result["pruned_because"] = outcome
-        trial.set_user_attr("result", {**result, "seconds": seconds})
+        trial.set_user_attr("result", {**result, "seconds": round(time.perf_counter() - started, 3)})
     return fmean(report.losses)
 
 
