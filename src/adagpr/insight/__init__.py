@@ -3,19 +3,14 @@
 from adagpr.insight.bounds import Bounds, bounds
 from adagpr.insight.compare import Comparison, compare, folder_of_runs, folders_of_runs, settings_of
 from adagpr.insight.explain import Explanation, explain
-from adagpr.insight.node import MOST_HOPS, NodeExplanation, explain_node
+from adagpr.insight.node import NodeExplanation, explain_node
 from adagpr.insight.source import data_of, graph_of
-from adagpr.insight.theorem import LayerBound, Total, Transductive
 
 __all__ = [
-    "MOST_HOPS",
     "Bounds",
     "Comparison",
     "Explanation",
-    "LayerBound",
     "NodeExplanation",
-    "Total",
-    "Transductive",
     "bounds",
     "compare",
     "data_of",

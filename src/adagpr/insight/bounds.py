@@ -14,16 +14,7 @@ import torch
 from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.insight.source import graph_of
-from adagpr.insight.theorem import (
-    FORMS,
-    LayerBound,
-    Sizes,
-    Total,
-    Transductive,
-    layer_bounds,
-    total_of,
-    transductive_of,
-)
+from adagpr.insight.theorem import LayerBound, Sizes, Total, Transductive, all_totals, layer_bounds, transductive_of
 from adagpr.nn import EDGES, Model
 from adagpr.ops import MAX_EXACT, NUM_PROBES, NUM_STEPS, Estimate, Spectrum, features, normalised, operator, spectrum
 from adagpr.seeding import stream
@@ -36,13 +27,9 @@ class Bounds:
     """The bounds of a run.
 
     Attributes:
-        dataset: Name of the run's graph.
-        model: Name of the run's model.
-        sizes: Norms and counts.
         max_degree: Most neighbours of a node, itself not counted.
         is_exact: Whether the spectrum is exact, else estimated.
         powers: Sum of ``|lambda|^k`` for each hop ``k``.
-        layers: The layers, first to last.
         totals: Every model in every form.
         transductive: The bound of the gap beside the gap.
         assumptions: What the theory assumes and this run breaks.
@@ -70,8 +57,7 @@ class Bounds:
 
     def to_plain(self) -> dict[str, Any]:
         """All of it as plain data; the logarithm of zero is none."""
-        plain: dict[str, Any] = _without_infinity(asdict(self))
-        return plain
+        return dict(_without_infinity(asdict(self)))
 
 
 def bounds(
@@ -131,12 +117,7 @@ def bounds(
     sizes = _sizes(run, model, graph)
     max_degree = int(graph.num_neighbours.max())
     coeffs = [tuple(view.coefficients[EDGES].double().tolist()) for view in model.layer_views()]
-    layers = layer_bounds(coeffs, sizes, found, max_degree)
-    depth = len(coeffs)
-    baselines = {"run": coeffs, "gcnii": [(0.0, 1.0)] * depth, "residual": [(1.0,)] * depth}
-    totals = tuple(
-        total_of(name, form, rows, sizes, found, max_degree) for name, rows in baselines.items() for form in FORMS
-    )
+    totals = all_totals(coeffs, sizes, found, max_degree)
     return Bounds(
         dataset=graph.name,
         model=model.name,
@@ -144,7 +125,7 @@ def bounds(
         max_degree=max_degree,
         is_exact=found.is_exact,
         powers=tuple(found.powers(max(len(row) for row in coeffs))),
-        layers=layers,
+        layers=layer_bounds(coeffs, sizes, found, max_degree),
         totals=totals,
         transductive=transductive_of(sizes, delta, totals[0].log10_printed, scores_of_result(run.record["result"])),
         assumptions=tuple(_assumptions(run, model, graph, sizes, coeffs)),

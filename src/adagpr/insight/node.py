@@ -60,34 +60,21 @@ class Source:
 
 @dataclass(frozen=True)
 class NodeExplanation:
-    """One node's prediction, taken apart; see the module for what adds up to what.
-
-    Attributes:
-        label: Its class, where it is known.
-        probability: The calibrated probability of that class.
-        logit: The logit of that class, in float64.
-        bias_out: What the output map's bias adds to the logit.
-        bias_in: What the input map's bias adds, over all paths.
-        by_hops: What features add on paths of 0, 1, ... hops in all; the last of `MOST_HOPS` + 1 also of more.
-        own: What the node's own features add.
-        sources: The other nodes whose features add or take most, largest first.
-        others: What the features of all remaining nodes add together.
-        num_sources: How many other nodes add anything but 0.
-    """
+    """One node's prediction, taken apart; see the module for what adds up to what."""
 
     node: str
-    label: str | None
+    label: str | None  # its class, where it is known
     prediction: str
-    probability: float
-    logit: float
-    bias_out: float
-    bias_in: float
+    probability: float  # of the predicted class, calibrated
+    logit: float  # of the predicted class, in float64
+    bias_out: float  # what the output map's bias adds to the logit
+    bias_in: float  # what the input map's bias adds, over all paths
     layers: tuple[LayerFlow, ...]
-    by_hops: tuple[float, ...]
-    own: float
-    sources: tuple[Source, ...]
-    others: float
-    num_sources: int
+    by_hops: tuple[float, ...]  # what features add on paths of 0, 1, ... hops in all; from `MOST_HOPS` on together
+    own: float  # what the node's own features add
+    sources: tuple[Source, ...]  # the other nodes whose features add or take most, largest first
+    others: float  # what the features of all remaining nodes add together
+    num_sources: int  # other nodes that add anything but 0
 
 
 def explain_node(

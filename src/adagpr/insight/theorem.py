@@ -85,81 +85,49 @@ class Sizes:
 
 @dataclass(frozen=True)
 class LayerBound:
-    """One layer in the bound of the run's own coefficients.
-
-    Attributes:
-        weight_norm: ``B``, the largest column L1 norm of ``(1 - beta) I + beta W``.
-        spectrum: The spectrum term ``s``.
-        trace: The proof's tighter ``sqrt(Tr[A(mu)^2])``.
-        log10_degree: The term with ``d^(k/2)`` in the place of ``|lambda|^k``, in log10.
-        log10_factor: ``2 (1 - alpha) B s``, by which the layer multiplies all that enters below it, in log10.
-        log10_term: What enters at this layer, after all layers above: these terms sum to the printed bound.
-        log10_recursion: The recursion's value after this layer, times ``Q``.
-    """
+    """One layer in the bound of the run's own coefficients."""
 
     layer: int
     coeffs: tuple[float, ...]
-    weight_norm: float
-    spectrum: Estimate
-    trace: Estimate
-    log10_degree: float
-    log10_factor: float
-    log10_term: float
-    log10_recursion: float
+    weight_norm: float  # B, the largest column L1 norm of (1 - beta) I + beta W
+    spectrum: Estimate  # the spectrum term s
+    trace: Estimate  # the proof's tighter sqrt(Tr[A(mu)^2])
+    log10_degree: float  # the term with d^(k/2) in the place of |lambda|^k
+    log10_factor: float  # 2 (1 - alpha) B s, by which the layer multiplies all that enters below it
+    log10_term: float  # what enters at this layer, after all layers above: these terms sum to the printed bound
+    log10_recursion: float  # the recursion's value after this layer, times Q
 
 
 @dataclass(frozen=True)
 class Total:
-    """A bound of the Rademacher complexity.
+    """A bound of the Rademacher complexity."""
 
-    Attributes:
-        model: ``run`` for the run's coefficients, ``gcnii`` for hop 1 everywhere (Corollary 1), ``residual`` for hop 0.
-        form: One of `FORMS`.
-        log10_printed: Theorem 1 as printed, its second sum over ``l = 0..L-1``.
-        log10_recursion: The proof's recursion.
-        log10_error: Half of what the printed one moves when all layers' terms move by their error together.
-    """
-
-    model: str
-    form: str
-    log10_printed: float
-    log10_recursion: float
-    log10_error: float
+    model: str  # "run" for the run's coefficients, "gcnii" for hop 1 everywhere (Corollary 1), "residual" for hop 0
+    form: str  # one of `FORMS`
+    log10_printed: float  # Theorem 1 as printed, its second sum over l = 0..L-1
+    log10_recursion: float  # the proof's recursion
+    log10_error: float  # half of what the printed one moves when all layers' terms move by their error together
 
 
 @dataclass(frozen=True)
 class Transductive:
-    """The bound of the difference between test and training error, and that difference as measured.
-
-    Attributes:
-        s: ``S`` as printed.
-        s_sampling: ``S`` as the inequality for sampling without replacement gives it.
-        delta: The bound holds with probability ``1 - delta``.
-        p0: Probability of each sign.
-        c0_term: ``c0 Q sqrt(min(M, U))``.
-        delta_term: ``sqrt(S Q / 2 ln(1 / delta))`` with the printed ``S``.
-        delta_term_sampling: The same with the other one.
-        log10_complexity: The complexity, by the run's printed Theorem 1.
-        log10_total: All three together, as printed.
-        loss_gap: Test less training cross entropy of the run.
-        error_gap: Test less training share of wrong predictions.
-    """
+    """The bound of the difference between test and training error, and that difference as measured."""
 
     num_train: int
     num_test: int
     q: float
-    s: float
-    s_sampling: float
+    s: float  # S as printed
+    s_sampling: float  # S as the inequality for sampling without replacement gives it
     c0: float
-    delta: float
-    p0: float
-    c0_term: float
-    delta_term: float
-    delta_term_sampling: float
-    log10_complexity: float
-    log10_total: float
-    loss_gap: float
-    error_gap: float
+    delta: float  # the bound holds with probability 1 - delta
+    p0: float  # probability of each sign
+    c0_term: float  # c0 Q sqrt(min(M, U))
+    delta_term: float  # sqrt(S Q / 2 ln(1 / delta)) with the printed S
+    delta_term_sampling: float  # the same with the other S
+    log10_complexity: float  # by the run's printed Theorem 1
+    log10_total: float  # all three together, as printed
+    loss_gap: float  # test less training cross entropy of the run
+    error_gap: float  # test less training share of wrong predictions
 
 
 def log_terms(sizes: Sizes, log_spectrum: Sequence[float]) -> np.ndarray:
@@ -203,7 +171,14 @@ def _log_spectrum(form: str, coeffs: Coefficients, found: Spectrum, degree: int,
     return [_log(terms[row].value + shift * terms[row].error) for row in coeffs]
 
 
-def total_of(name: str, form: str, coeffs: Coefficients, sizes: Sizes, found: Spectrum, degree: int) -> Total:
+def all_totals(coeffs: Coefficients, sizes: Sizes, found: Spectrum, degree: int) -> tuple[Total, ...]:
+    """The bounds of the run, of GCNII and of a network without a graph, each in every form."""
+    depth = len(coeffs)
+    models = {"run": coeffs, "gcnii": [(0.0, 1.0)] * depth, "residual": [(1.0,)] * depth}
+    return tuple(_total(name, form, rows, sizes, found, degree) for name, rows in models.items() for form in FORMS)
+
+
+def _total(name: str, form: str, coeffs: Coefficients, sizes: Sizes, found: Spectrum, degree: int) -> Total:
     """The whole of Theorem 1 for one model in one form, printed and by recursion; ``degree`` is the largest."""
     low, middle, high = (_log_spectrum(form, coeffs, found, degree, shift) for shift in (-1.0, 0.0, 1.0))
     printed = [float(np.logaddexp.reduce(log_terms(sizes, logs))) / _LN10 for logs in (low, middle, high)]
@@ -213,10 +188,10 @@ def total_of(name: str, form: str, coeffs: Coefficients, sizes: Sizes, found: Sp
 
 
 def layer_bounds(coeffs: Coefficients, sizes: Sizes, found: Spectrum, degree: int) -> tuple[LayerBound, ...]:
-    """What each layer contributes; the arguments are those of `total_of`."""
+    """What each layer contributes to the run's own bound."""
     logs = _log_spectrum("spectrum", coeffs, found, degree)
-    factors = (sizes.log_factors(logs) + math.log(2)) / _LN10
-    terms, recursion = log_terms(sizes, logs) / _LN10, log_recursion(sizes, logs) / _LN10
+    natural = sizes.log_factors(logs) + math.log(2), log_terms(sizes, logs), log_recursion(sizes, logs)
+    factors, terms, recursion = ((logarithms / _LN10).tolist() for logarithms in natural)
     return tuple(
         LayerBound(
             layer=i + 1,
@@ -225,9 +200,9 @@ def layer_bounds(coeffs: Coefficients, sizes: Sizes, found: Spectrum, degree: in
             spectrum=found.absolute_sum(row),
             trace=found.squared_trace(row).sqrt(),
             log10_degree=_log_degree(row, found.num_nodes, degree) / _LN10,
-            log10_factor=float(factors[i]),
-            log10_term=float(terms[i]),
-            log10_recursion=float(recursion[i]),
+            log10_factor=factors[i],
+            log10_term=terms[i],
+            log10_recursion=recursion[i],
         )
         for i, row in enumerate(coeffs)
     )
