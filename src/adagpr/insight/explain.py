@@ -35,7 +35,7 @@ from adagpr.graph import Graph, Split
 from adagpr.insight.node import NodeExplanation, distances, explain_node, total_hops
 from adagpr.insight.source import data_of
 from adagpr.nn import Model
-from adagpr.ops import Direction, Features, Operator, features, normalised, operator
+from adagpr.ops import Direction, Operator, features, normalised, operator
 from adagpr.seeding import stream
 from adagpr.training import Run, load_run
 
@@ -149,6 +149,7 @@ class Explanation:
             write_atomically(Path(folder) / f"{name}.parquet", lambda path, table=table: pq.write_table(table, path))  # type: ignore[misc]
 
 
+@torch.no_grad()
 def explain(
     run: Run | Path | str,
     *,
@@ -190,9 +191,11 @@ def explain(
     x = features(graph.x)
     coeffs = coeffs.cpu()
     alphas = [view.alpha for view in model.layer_views()]
-    logits = _logits(model, x, op)
-    changed = {name: _logits(model.with_coefficients(mu), x, op) for name, mu in _changes(coeffs).items()}
+    logits = model(x, op)
+    changed = {name: model.with_coefficients(mu)(x, op) for name, mu in _changes(coeffs).items()}
     right, right_without = (_right(item, graph, split) for item in (logits, changed["without the graph"]))
+    symmetric = operator(graph, "symmetric", self_loops, torch.float64)
+    hidden = model.hidden_matrices(model.outer_maps()[0](x).relu(), op)
     explained = None
     if node is not None and model.pair_norm is None:
         explained = explain_node(model, graph, node, direction, self_loops, temperature=run.temperature)
@@ -206,7 +209,7 @@ def explain(
         reach=_reach(normalised(graph, direction, self_loops), total_hops(coeffs.numpy(), alphas)),
         lambdas=_LAMBDAS,
         network_response=None if model.pair_norm is not None else _network_response(model, coeffs),
-        smoothing=_smoothing(model, x, op, operator(graph, "symmetric", self_loops, torch.float64)),
+        smoothing=tuple(_alike(number, h, symmetric) for number, h in enumerate(hidden)),
         ablations=tuple(_ablation(name, logits, item, graph, split) for name, item in changed.items()),
         groups=tuple(_groups(graph, split, direction, right, right_without)),
         node=explained,
@@ -237,12 +240,6 @@ def _changes(coeffs: Tensor) -> dict[str, Tensor]:
     for hop in range(coeffs.shape[1]):
         changes[f"without hop {hop}"] = coeffs.clone().index_fill_(1, torch.tensor([hop]), 0.0)
     return changes
-
-
-@torch.no_grad()
-def _logits(model: Model, x: Features, op: Operator) -> Tensor:
-    logits: Tensor = model(x, op)
-    return logits
 
 
 def _right(logits: Tensor, graph: Graph, split: Split) -> Tensor:
@@ -286,13 +283,6 @@ def _reach(matrix: sp.csr_array, hops: int) -> Reach:
     batches = [nodes[start : start + _BATCH] for start in range(0, len(nodes), _BATCH)]
     counts = np.concatenate([(distances(matrix, batch.tolist(), hops) >= 0).sum(0) for batch in batches])
     return Reach(hops, float(counts.mean()), int(counts.max()), num_nodes, len(nodes))
-
-
-@torch.no_grad()
-def _smoothing(model: Model, x: Features, op: Operator, symmetric: Operator) -> tuple[Smoothing, ...]:
-    """How alike nodes are, layer by layer, as in the model's own forward pass."""
-    hidden = model.hidden_matrices(model.outer_maps()[0](x).relu(), op)
-    return tuple(_alike(number, h, symmetric) for number, h in enumerate(hidden))
 
 
 def _alike(layer: int, h: Tensor, symmetric: Operator) -> Smoothing:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import optuna
 from optuna.exceptions import OptunaError, UpdateFinishedTrialError
+from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from adagpr.errors import AdaGPRError, StorageError, memory_errors
@@ -104,13 +105,10 @@ def run_trials(
 
 
 def stale_trials(trials: Sequence[FrozenTrial], polls: Polls, is_shared: bool) -> list[FrozenTrial]:
-    """The running trials that have not changed for many polls; ``polls`` counts how often each was seen as it is.
-
-    The workers of this machine are watched by their processes. So unless other machines share the study, only trials
-    that nobody signed are looked for.
-    """
+    """The running trials that have not changed for many polls; ``polls`` counts how often each was seen as it is."""
     found = []
     for trial in trials:
+        # This machine's workers are watched by their processes: unless others share the study, it is the unsigned.
         is_signed = "worker" in trial.user_attrs
         if trial.state == TrialState.RUNNING and (is_shared or not is_signed):
             seen = (trial.number, is_signed, trial.user_attrs.get("beat"))
@@ -182,8 +180,11 @@ def _run_one(study: Study, opened: optuna.Study, trial: optuna.Trial, num_trials
         # Another worker began the last trial at the same moment.
         opened.tell(trial, state=TrialState.FAIL)
         return
-    # Optuna draws when the first value is asked for.
-    opened.sampler = _sampler(study.seed, places.index(trial.number))
+    # What is drawn, when the first value is asked for, depends on the trial's place and the results before it alone. So
+    # workers never draw the same, and with one worker a study ends the same however often it was interrupted.
+    seed = int(stream(study.seed, f"search {places.index(trial.number)}").integers(2**32))
+    start = _NUM_STARTUP_TRIALS
+    opened.sampler = TPESampler(seed=seed, n_startup_trials=start, multivariate=True, constant_liar=True)
     value, state = None, TrialState.PRUNED
     try:
         value, state = objective(study, trial), TrialState.COMPLETE
@@ -217,14 +218,3 @@ def _beating(trial: optuna.Trial) -> Iterator[None]:
     finally:
         is_over.set()
         thread.join()
-
-
-def _sampler(seed: int, place: int) -> optuna.samplers.TPESampler:
-    """The sampler of one trial. What it draws depends on its place and on the results before it, and on nothing else.
-
-    So workers never draw the same, and with one worker a study ends the same however often it was interrupted.
-    """
-    drawn = int(stream(seed, f"search {place}").integers(2**32))
-    return optuna.samplers.TPESampler(
-        seed=drawn, n_startup_trials=_NUM_STARTUP_TRIALS, multivariate=True, constant_liar=True
-    )

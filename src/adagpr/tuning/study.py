@@ -144,9 +144,6 @@ def tune(
         on_change: Called now and then with how far the study is.
         command: What a person can type to get the same, for the page.
 
-    Returns:
-        The result, with the record that ``study.json`` holds.
-
     Raises:
         InputError: Something does not fit; nothing was written.
         StorageError: Disk or database fail; the trials so far are kept.

@@ -1,15 +1,12 @@
 """Trials: what one does, which count, and how one is entered again whose worker is gone.
 
 A trial trains on graphs without the test nodes' labels. Its value is the loss on the validation nodes at the best
-epoch, without penalties, on average over the splits that are tuned on. A loss with penalties cannot be compared between
-trials whose penalties differ, nor one with class weights where those differ, so that class weights cannot be searched.
-
-At an eighth, a quarter and half of the epochs, and at the end of each split, a trial reports the value that it would
-have if it ended there, and is pruned where that is above the median of the trials before it.
+epoch, without penalties, on average over the splits that are tuned on: losses with other penalties or class weights
+cannot be compared. At an eighth, a quarter and half of the epochs, and at the end of each split, it reports the value
+that it would have if it ended there, and is pruned where that is above the median of the trials before it.
 
 A trial that nobody runs any more is entered again, with the values it tried, and then failed; the new one names the
-one it continues. Whatever moment a process dies at, counting `effective_trials` gives the right number: a trial that
-was entered again does not count, whether or not it was failed already.
+one it continues, which then does not count, so that `effective_trials` is right whenever a process dies.
 """
 
 from __future__ import annotations
@@ -107,10 +104,9 @@ class _Report:
 
 
 def effective_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """The trials that count towards those asked for: of a trial and those that continue it one, in the first's place.
+    """The trials that count: of a trial and those that continue it the first that ended, else the first that is to end.
 
-    That is the one that ended, or else the one that is to end. Several are possible where two machines entered a trial
-    again at the same moment, or where its worker was not dead; the first of them counts.
+    Several are possible where two machines entered a trial again at the same moment, or its worker was not dead.
     """
     replaced = {trial.user_attrs.get("retry_of") for trial in trials}
     alike: dict[int, list[FrozenTrial]] = {}
