@@ -134,6 +134,12 @@ def bounds(
 
 
 def _sizes(run: Run, model: Model, graph: Graph) -> Sizes:
+    training, lin_in = run.record["config"]["training"], model.outer_maps()[0]
+    device = lin_in.weight.device
+    op = operator(graph, training["direction"], training["self_loops"]).to(device)
+    with torch.inference_mode():
+        hidden = model.hidden_matrices(lin_in(features(graph.x).to(device)).relu(), op)
+        largest_activation = max(float(h.max()) for h in hidden)
     norms = []
     for view in model.layer_views():
         weight = view.weight.cpu().double()
@@ -144,24 +150,13 @@ def _sizes(run: Run, model: Model, graph: Graph) -> Sizes:
         alphas=tuple(view.alpha for view in model.layer_views()),
         weight_norms=tuple(norms),
         # A row of the stored weight is a column of the paper's, which multiplies the features from the other side.
-        input_norm=float(model.outer_maps()[0].weight.detach().double().abs().sum(1).max()),
+        input_norm=float(lin_in.weight.detach().double().abs().sum(1).max()),
         features_norm=float(np.linalg.norm(values.astype(np.float64).ravel())),
-        largest_activation=_largest_activation(run, model, graph),
+        largest_activation=largest_activation,
         num_nodes=graph.num_nodes,
         num_train=run.record["data"]["num_train"],
         num_test=run.record["data"]["num_test"],
     )
-
-
-def _largest_activation(run: Run, model: Model, graph: Graph) -> float:
-    """The largest value of any hidden matrix, with the operator that the run was trained on and dropout off."""
-    training = run.record["config"]["training"]
-    lin_in, _ = model.outer_maps()
-    device = lin_in.weight.device
-    op = operator(graph, training["direction"], training["self_loops"]).to(device)
-    with torch.inference_mode():
-        h_0 = lin_in(features(graph.x).to(device)).relu()
-        return max(float(h.max()) for h in model.hidden_matrices(h_0, op))
 
 
 def _assumptions(run: Run, model: Model, graph: Graph, sizes: Sizes, coeffs: list[tuple[float, ...]]) -> list[str]:

@@ -2,10 +2,8 @@
 
 Runs on one split share its nodes, so several seeds of it are not independent pairs. If the two sides share several
 splits, a pair is a split, with the mean of its seeds on either side; if they share only one, a pair is a seed, and the
-answer holds for that split alone.
-
-Splits of one graph overlap, too. The test treats them as independent, as the field does, so its p-value is too small
-rather than too large.
+answer holds for that split alone. Splits of one graph overlap, too. The test treats them as independent, as the field
+does, so its p-value is too small rather than too large.
 """
 
 from __future__ import annotations
@@ -51,9 +49,6 @@ class Comparison:
     """What `compare` found; accuracies are in per cent, differences are A less B in points.
 
     Attributes:
-        name_a: Name of the first model's folder or file.
-        name_b: Name of the second model's.
-        measure: ``"test_acc"`` or ``"val_acc"``.
         pairs: One for each split, or for each seed of the only split.
         t_interval: Student's 95 % interval of the mean difference; none for a single pair.
         bootstrap_interval: BCa bootstrap 95 % interval of the mean difference; none for a single pair.

@@ -59,10 +59,7 @@ class StudyResult:
 
     @property
     def charts(self) -> list[Chart]:
-        """The history of the search, the importance of parameters if it is known, and each parameter, by importance.
-
-        `adagpr.charts.figure` draws them.
-        """
+        """The history of the search, the importance of parameters if it is known, and each parameter, by importance."""
         importance, search = self.record["importance"], self.record["study"]["space"]["search"]
         charts: list[Chart] = [self._history()]
         if importance:

@@ -179,12 +179,12 @@ def _shipped() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(_FOLDER.glob("*.toml")):
         content = read_toml(path)
-        variants = content.pop("variants", None)
-        if variants is None:
-            found[path.stem] = content
-        for dataset, fixed in (variants or {}).items():
+        variants = content.pop("variants", {})
+        for dataset, fixed in variants.items():
             own = {"datasets": [dataset], "fixed": {**fixed, **content["fixed"]}}
             found[f"{path.stem}_{dataset}"] = {**content, **own}
+        if not variants:
+            found[path.stem] = content
     return found
 
 
