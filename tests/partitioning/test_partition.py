@@ -16,8 +16,8 @@ from adagpr.data import load
 from adagpr.errors import BusyError, InputError
 from adagpr.files import folder_lock
 from adagpr.graph import Graph, Split, from_scipy
-from adagpr.partitioning import Method, Part, Parts, Rows, open_parts, partition_graph
-from adagpr.partitioning.parts import PartInfo, write_part
+from adagpr.partitioning import Part, Parts, open_parts, partition_graph
+from adagpr.partitioning.parts import Method, PartInfo, Rows, write_part
 from adagpr.training import describe_data
 
 MakeGraph = Callable[..., Graph]

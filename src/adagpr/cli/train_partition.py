@@ -24,18 +24,7 @@ def train_partition(
     options: dict[str, Any],
     as_json: bool,
 ) -> None:
-    """Trains and prints the result; only rank 0 prints.
-
-    Args:
-        folder: Folder of the partition.
-        model: Name of the model.
-        seeds: The seed.
-        out: Folder of the run.
-        batch_parts: Parts of a batch; none to train exactly.
-        border: In which precision rows are sent between ranks.
-        options: Arguments of the model and of the training.
-        as_json: Whether to print the record.
-    """
+    """Trains and prints the result; only rank 0 prints."""
     if len(seeds) > 1:
         raise InputError("--partitions trains with one --seed at a time.")
     from adagpr.training import TrainingConfig, fit_partition

@@ -93,11 +93,7 @@ def reproduce(
 
 
 def reproduction_status(
-    targets: Sequence[str] = (),
-    *,
-    only: Sequence[str] = (),
-    seeds: int | None = None,
-    out: Path | str = "reproduction",
+    targets: Sequence[str] = (), *, only: Sequence[str] = (), seeds: int | None = None, out: Path | str = "reproduction"
 ) -> dict[str, list[tuple[Cell, str]]]:
     """The cells of each target and their states: ``"done"``, ``"part"``, ``"missing"`` or ``"failed"``.
 

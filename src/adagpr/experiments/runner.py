@@ -23,17 +23,7 @@ from adagpr.errors import AdaGPRError, BusyError, InputError
 from adagpr.experiments.catalogue import Cell
 from adagpr.files import exclusive, make_folder, read_json, write_json
 from adagpr.graph import Graph, Split
-from adagpr.training import (
-    Job,
-    Run,
-    config_digest,
-    fit_group,
-    group_size,
-    in_groups,
-    load_run,
-    resolve,
-    spread,
-)
+from adagpr.training import Job, Run, config_digest, fit_group, group_size, in_groups, load_run, resolve, spread
 
 # Seconds until a run that another process held is looked at again.
 _WAIT = 2.0

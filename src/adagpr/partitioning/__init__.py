@@ -1,13 +1,12 @@
 """Graphs that do not fit: partitions on disk, borders exchanged between ranks, batches of parts."""
 
 from adagpr.partitioning.assign import IMBALANCE
-from adagpr.partitioning.cut import OnProgress, metis_memory, partition_graph
+from adagpr.partitioning.cut import metis_memory, partition_graph
 from adagpr.partitioning.disk import StoredOperator, stored_operator
 from adagpr.partitioning.partition import partition
-from adagpr.partitioning.parts import Manifest, Method, Part, Parts, Rows, open_parts, part_name, positions
-from adagpr.partitioning.process_group import PATIENCE, Group, PendingRows, group_from_environment
+from adagpr.partitioning.parts import Manifest, Part, Parts, open_parts, part_name, positions
+from adagpr.partitioning.process_group import PATIENCE, Group, group_from_environment
 from adagpr.partitioning.shards import (
-    ExchangedOperator,
     HaloExchange,
     bounds_of_ranks,
     exchanged_operator,
@@ -20,16 +19,11 @@ from adagpr.partitioning.shards import (
 __all__ = [
     "IMBALANCE",
     "PATIENCE",
-    "ExchangedOperator",
     "Group",
     "HaloExchange",
     "Manifest",
-    "Method",
-    "OnProgress",
     "Part",
     "Parts",
-    "PendingRows",
-    "Rows",
     "StoredOperator",
     "bounds_of_ranks",
     "exchanged_operator",

@@ -41,10 +41,7 @@ _MIN_GAIN = 0.005
 
 
 def metis(adj: sp.csr_array, num_parts: int) -> np.ndarray:
-    """The part of each node by METIS, which counts every edge once whatever its direction or weight.
-
-    Self loops are ignored. No part is left empty.
-    """
+    """The part of each node by METIS, which counts an edge once whatever its direction or weight; no part is empty."""
     check_num_parts(num_parts, adj.shape[0])
     if num_parts == 1:
         return np.zeros(adj.shape[0], dtype=np.int32)
@@ -72,18 +69,8 @@ def greedy(
 ) -> np.ndarray:
     """The part of each node by linear deterministic greedy with several passes, of which the best counts.
 
-    Time is linear in the entries and in nodes times parts; a pass over 50,000,000 entries takes some seconds.
-
-    Args:
-        read_rows: Gives the rows of the adjacency in order, in blocks that start at multiples of `block_size`.
-        num_nodes: Number of nodes.
-        num_edges: Number of entries in all rows.
-        num_parts: Number of parts, at most the number of nodes; none is left empty.
-        num_passes: At most how often the rows are read, apart from measuring the cut.
-        on_block: Told the pass and the node after each block.
-
-    Returns:
-        Parts of at most `capacity` nodes.
+    Blocks of ``read_rows`` start at multiples of `block_size`. No part is left empty, none has more than `capacity`
+    nodes. Time is linear in the entries and in nodes times parts. ``on_block`` is told each pass and node.
     """
     check_num_parts(num_parts, num_nodes)
     part = np.full(num_nodes, num_parts, dtype=np.int32)
@@ -107,12 +94,7 @@ def greedy(
 
 
 def capacity(num_nodes: int, num_parts: int) -> int:
-    """The most nodes that `greedy` gives a part: 5 percent above the mean, or the mean rounded up if that is more.
-
-    Example:
-        >>> capacity(1000, 4), capacity(10, 4)
-        (262, 3)
-    """
+    """The most nodes that `greedy` gives a part: 5 percent above the mean, or the mean rounded up if that is more."""
     return max(-(-num_nodes // num_parts), int((1 + IMBALANCE) * num_nodes / num_parts))
 
 
@@ -163,12 +145,7 @@ class _Room:
         self._entries = np.zeros(num_parts)
 
     def choose(self, neighbours: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """The part of each node of a block: the one with the highest score that has room for it.
-
-        Args:
-            neighbours: How many each node has in each part.
-            lengths: Entries of each node's row.
-        """
+        """The part of each node of a block: the one with the highest score that has room for its row."""
         # Neighbours in a part with too many entries still count more than none.
         left = np.minimum(1 - self._load / self._most, np.maximum(1 - self._entries / self._many, 1e-9))
         score = neighbours * left

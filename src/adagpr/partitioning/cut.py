@@ -20,8 +20,8 @@ import scipy.sparse as sp
 from adagpr.errors import InputError
 from adagpr.files import digest, folder_lock, make_folder, read_json, write_json
 from adagpr.graph import Graph, Split
-from adagpr.partitioning.assign import Block, check_num_parts, greedy, metis
-from adagpr.partitioning.parts import ROLES, Manifest, Method, PartInfo, Parts, Rows, open_parts, part_name, write_part
+from adagpr.partitioning.assign import check_num_parts, greedy, metis
+from adagpr.partitioning.parts import Manifest, Method, PartInfo, Parts, Rows, open_parts, part_name, roles, write_part
 
 # Told what is being done, how much of it is done, and of how much: 0 if that is not known.
 OnProgress = Callable[[str, int, int], None]
@@ -60,16 +60,20 @@ def partition_graph(
     with opened(folder, {**asked, "num_parts": num_parts}) as progress:
         if isinstance(progress, Parts):
             return progress
-        part = metis(graph.adj, num_parts) if method == "metis" else _greedy(graph.adj, num_parts)
+        adj = graph.adj
+        if method == "metis":
+            part = metis(adj, num_parts)
+        else:
+            part = greedy(lambda: [(0, adj.indptr, adj.indices)], graph.num_nodes, adj.nnz, num_parts)
         numbering = Numbering(part, num_parts)
-        degree, role, ids = graph.adj.sum(axis=1, dtype=np.float64), _roles(graph, split), _ids(graph)
+        degree, role, ids = adj.sum(axis=1, dtype=np.float64), roles(split, graph.num_nodes), _ids(graph)
 
         def rows(number: int) -> Rows:
             positions = numbering.positions(number)
-            own = graph.adj[positions]
-            adj, halo = local_rows(numbering, number, own.indptr, own.indices, own.data)
+            own = adj[positions]
+            local, halo = local_rows(numbering, number, own.indptr, own.indices, own.data)
             return Rows(
-                adj,
+                local,
                 degree[np.concatenate([positions, numbering.order[halo]])],
                 halo,
                 graph.x[positions],
@@ -110,12 +114,9 @@ def method_of(folder: Path) -> Method | None:
 
 
 class Numbering:
-    """The numbers that nodes have by part, and the positions that they had in the graph.
+    """The numbers that nodes have by part: ``order`` is the position of each number, ``number`` its inverse.
 
-    Attributes:
-        offsets: The first number of each part, and the number of nodes at the end.
-        order: Position of each number.
-        number: Number of each position.
+    ``offsets`` are the first number of each part, and the number of nodes at the end.
     """
 
     def __init__(self, part: np.ndarray, num_parts: int) -> None:
@@ -133,15 +134,7 @@ class Numbering:
 def local_rows(
     numbering: Numbering, number: int, indptr: np.ndarray, columns: np.ndarray, weights: np.ndarray
 ) -> tuple[sp.csr_array, np.ndarray]:
-    """Rows of a part with columns by part, its own nodes first, and the numbers of its halo.
-
-    Args:
-        numbering: The numbers by part.
-        number: The part.
-        indptr: Where its rows start and end.
-        columns: Positions in the graph.
-        weights: Weights of the entries.
-    """
+    """Rows of a part, given with positions in the graph as columns, with its own nodes first; and its halo."""
     first, last = numbering.offsets[number : number + 2]
     size = int(last - first)
     wanted = numbering.number[columns]
@@ -154,15 +147,7 @@ def local_rows(
 
 
 class PartitionState:
-    """How far a partition is that is not complete.
-
-    Attributes:
-        folder: Folder of the partition.
-        work: Its subfolder of files that are removed at the end.
-        key: Names the partition.
-        method: How nodes are assigned to parts.
-        stages: The result of each stage that is done.
-    """
+    """How far a partition is that is not complete: ``stages`` has the result of each stage that is done."""
 
     def __init__(self, folder: Path, key: str, method: Method) -> None:
         self.folder, self.work, self.key, self.method = folder, folder / ".work", key, method
@@ -229,18 +214,6 @@ def write_parts(
         if on_progress is not None:
             on_progress("writing the parts", number + 1, num_parts)
     return tuple(infos)
-
-
-def _greedy(adj: sp.csr_array, num_parts: int) -> np.ndarray:
-    block: Block = (0, adj.indptr, adj.indices)
-    return greedy(lambda: [block], adj.shape[0], adj.nnz, num_parts)
-
-
-def _roles(graph: Graph, split: Split) -> np.ndarray:
-    role = np.zeros(graph.num_nodes, dtype=np.int8)
-    for name, number in ROLES.items():
-        role[getattr(split, name).numpy()] = number
-    return role
 
 
 def _ids(graph: Graph) -> pa.Array:

@@ -28,12 +28,7 @@ _TENSORS = ("crow_indices", "col_indices", "values")
 
 @dataclass(frozen=True, eq=False)
 class StoredOperator(Operator):
-    """The normalised adjacency of a partition, on disk; it has no transpose and gives no gradient.
-
-    Attributes:
-        parts: The partition.
-        folder: Where its normalised rows are.
-    """
+    """The normalised adjacency of a partition, in files of ``folder``; it has no transpose and gives no gradient."""
 
     parts: Parts
     folder: Path

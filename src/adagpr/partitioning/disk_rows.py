@@ -31,13 +31,7 @@ def fresh(folder: Path) -> Path:
 
 
 def append(folder: Path, bucket: np.ndarray, rows: np.ndarray) -> None:
-    """Appends each row to the file of its bucket; rows of one bucket stay in order.
-
-    Args:
-        folder: Folder of the buckets.
-        bucket: Number of the bucket of each row.
-        rows: The rows.
-    """
+    """Appends each row to the file of its bucket; rows of one bucket stay in order."""
     # Numbers of 16 bits are sorted by radix.
     small = bucket.astype(np.uint16) if int(bucket.max(initial=0)) < 2**16 else bucket
     rows, counts = rows[np.argsort(small, kind="stable")], np.bincount(bucket)
@@ -66,10 +60,7 @@ def in_slices(folder: Path, number: int, kind: np.dtype[Any], rows: int) -> Iter
 def ranges(ends: np.ndarray, limit: int, step: int = 1) -> Iterator[tuple[int, int]]:
     """Ranges of nodes with at most ``limit`` entries each, of multiples of ``step`` nodes, at least one step.
 
-    Args:
-        ends: Entries before each node, and all of them at the end.
-        limit: The most entries.
-        step: What every range but the last is a multiple of.
+    ``ends`` are the entries before each node, and all of them at the end.
     """
     low, last = 0, len(ends) - 1
     while low < last:
@@ -80,11 +71,7 @@ def ranges(ends: np.ndarray, limit: int, step: int = 1) -> Iterator[tuple[int, i
 
 
 class EdgeSorter:
-    """Sends edges to files by their source.
-
-    Attributes:
-        unit_counts: Edges from each unit of sources.
-    """
+    """Sends edges to files by their source; ``unit_counts`` are the edges from each unit of sources."""
 
     def __init__(self, folder: Path, num_nodes: int) -> None:
         self._folder, self._num_nodes = folder, num_nodes
@@ -105,10 +92,7 @@ class EdgeSorter:
 class RowMerger:
     """Makes rows of the adjacency from sorted edges, each entry once, and notes what is found in them.
 
-    Attributes:
-        lengths: Entries of each row, behind a 0.
-        degree: Sum of each row's weights, if entries have some.
-        counts: Edges that are repeated or loops, and nodes without one.
+    ``lengths`` are the entries of each row, behind a 0, and ``degree`` the sums of their weights, if they have some.
     """
 
     def __init__(self, work: Path, num_nodes: int, is_weighted: bool) -> None:
@@ -125,13 +109,7 @@ class RowMerger:
         return self._forward == self._backward
 
     def merge(self, unit_counts: np.ndarray, slice_bytes: int, tell: Any) -> None:
-        """Writes the files of `ENTRIES`.
-
-        Args:
-            unit_counts: Edges from each unit of sources.
-            slice_bytes: Bytes that may be used at a time.
-            tell: Told how many rows are done.
-        """
+        """Writes the files of `ENTRIES`, with so many bytes at a time; ``tell`` is told how many rows are done."""
         unit = -(-self._num_nodes // NUM_UNITS)
         before = np.concatenate([[0], np.cumsum(unit_counts)])
         with (self._work / "columns").open("wb") as columns, (self._work / "weights").open("wb") as weights:
@@ -186,15 +164,7 @@ class RowMerger:
 
 
 def read_entries(work: Path, name: str, indptr: np.ndarray, low: int, high: int) -> np.ndarray:
-    """Columns or weights of the rows of a range of nodes.
-
-    Args:
-        work: Folder of the merged rows.
-        name: Which of `ENTRIES`.
-        indptr: Where rows start and end.
-        low: First row.
-        high: Row behind the last.
-    """
+    """Columns or weights, whichever of `ENTRIES` is named, of the rows of a range of nodes."""
     start, end = int(indptr[low]), int(indptr[high])
     return np.fromfile(work / name, ENTRIES[name], end - start, offset=start * ENTRIES[name].itemsize)
 

@@ -30,20 +30,17 @@ from adagpr.data import parse_split, tables
 from adagpr.errors import InputError
 from adagpr.partitioning import tables_job
 from adagpr.partitioning.assign import Block, block_size, check_num_parts, greedy
-from adagpr.partitioning.cut import (
-    Numbering,
-    OnProgress,
-    local_rows,
-    metis_memory,
-    opened,
-    write_parts,
-)
+from adagpr.partitioning.cut import Numbering, OnProgress, local_rows, metis_memory, opened, write_parts
 from adagpr.partitioning.disk_rows import ENTRIES, EdgeSorter, RowMerger, fresh, ranges, read_bucket, read_entries
-from adagpr.partitioning.parts import ROLES, Manifest, Parts, Rows
+from adagpr.partitioning.parts import ROLES, Manifest, Parts, Rows, roles
 from adagpr.partitioning.scatter import scatter
 from adagpr.partitioning.tables_job import BYTES_PER_NODE, BYTES_PER_TEXT_ID, MAX_EDGES, Job
 
 MAX_NODES = 2**31 - 1
+_AS_IS = (
+    "The tables were not read whole: numbers are features as they are, not scaled, and columns of anything else are "
+    "left out."
+)
 
 
 def partition_tables(
@@ -69,29 +66,9 @@ def partition_tables(
     """Cuts the graph of two tables into parts on disk, in bounded memory; the same call resumes after a stop.
 
     Columns are found, and edges merged, as `adagpr.from_tables` does. Numbers are features as they are, in float32; a
-    column of lists of one length gives one feature for each item, and other columns are left out.
-
-    Args:
-        nodes: File of the table of nodes.
-        edges: File of the table of edges.
-        num_parts: Number of parts, at most that of the nodes.
-        out: Folder of the partition.
-        memory: Bytes to use beside what Python and its libraries take; the result does not depend on it.
-        label: Column of the classes; this and the following are arguments of `adagpr.from_tables`.
-        id: Column of the ids.
-        source: Column where edges start.
-        target: Column where edges end.
-        weight: Column of the weights.
-        directed: Whether edges are directed.
-        features: tables.Columns to make features of.
-        as_is: Whether the caller knows that numbers are taken as they are; else a note says so.
-        split_column: Column that says train, val or test.
-        split: ``given``, ``stratified`` or ``stratified/7``; by default that of the column, else ``stratified``.
-        seed: Chooses the split where one is drawn.
-        on_progress: Told of every slice.
-
-    Raises:
-        InputError: A table cannot be used, ``memory`` is too small for the nodes, or ``out`` holds another partition.
+    column of lists of one length gives one feature for each item, and other columns are left out. Without ``as_is`` a
+    note says so. ``memory`` is the bytes to use beside what Python and its libraries take. ``split`` is ``given``,
+    ``stratified`` or ``stratified/7``; by default that of the column, else ``stratified``.
     """
     scratch = next(folder for folder in Path(out).absolute().parents if folder.is_dir())
     files = tables.TableFile(nodes, scratch), tables.TableFile(edges, scratch)
@@ -184,9 +161,7 @@ def _roles(job: Job, codes: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, list
         drawn = tables.stratified_split(torch.from_numpy(y), job.seed)
         if drawn is None:
             raise InputError("There are too few labels for a split: no class has three labelled nodes.")
-        codes = np.zeros(len(y), dtype=np.int8)
-        for part, number in ROLES.items():
-            codes[getattr(drawn, part).numpy()] = number
+        codes = roles(drawn, len(y))
     else:
         messages = tables.check_split_codes(codes, y, job.nodes.where(str(job.columns.split)))
     role = np.where(y < 0, 0, codes).astype(np.int8)
@@ -198,7 +173,7 @@ def _roles(job: Job, codes: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, list
 def _sort_edges(job: Job) -> dict[str, Any]:
     """Leaves the edges in buckets of sources, and ``unit_counts``, how many there are from each unit of sources."""
     columns, ids = job.columns, job.load_ids()
-    sorter = EdgeSorter(fresh(job.work / "edges"), job.num_nodes)
+    sorter = EdgeSorter(fresh(job.progress.work / "edges"), job.num_nodes)
     lookup = tables.IdLookup(job.num_nodes if ids is None else ids)
     num_zero, num_rows = 0, 0
     for block in job.edges.blocks(columns.of_edges, max(4096, min(MAX_EDGES, job.slice_bytes // 512))):
@@ -221,7 +196,7 @@ def _sort_edges(job: Job) -> dict[str, Any]:
 
 def _merge_rows(job: Job) -> dict[str, Any]:
     """Leaves the rows of the adjacency, ``indptr``, and ``degree`` where edges have weights."""
-    merger = RowMerger(job.work, job.num_nodes, job.is_weighted)
+    merger = RowMerger(job.progress.work, job.num_nodes, job.is_weighted)
     merger.merge(
         job.load("unit_counts"), job.slice_bytes, lambda row: job.tell("merging the edges", row, job.num_nodes)
     )
@@ -246,7 +221,8 @@ def _assign(job: Job) -> dict[str, Any]:
 
     def read_rows() -> Iterator[Block]:
         for low, high in ranges(indptr, job.slice_bytes // 64, block_size(num_nodes, job.num_parts)):
-            yield low, indptr[low : high + 1] - indptr[low], read_entries(job.work, "columns", indptr, low, high)
+            columns = read_entries(job.progress.work, "columns", indptr, low, high)
+            yield low, indptr[low : high + 1] - indptr[low], columns
 
     def tell(number: int, node: int) -> None:
         job.tell(f"assigning the nodes, pass {number + 1}", node, num_nodes)
@@ -267,17 +243,8 @@ def _finish(job: Job) -> Parts:
     found = {name: stage.get("messages", stage.get("said", [])) for name, stage in stages.items()}
     notes = [*job.columns.describe(job.nodes, job.edges, job.directed), about[0]]
     if not job.as_is:
-        notes.insert(
-            0,
-            "The tables were not read whole: numbers are features as they are, not scaled, and columns of anything "
-            "else are left out.",
-        )
-    origin: dict[str, Any] = {
-        "name": "tables",
-        "nodes": job.nodes.name,
-        "edges": job.edges.name,
-        "label": job.columns.label,
-    }
+        notes.insert(0, _AS_IS)
+    origin = {"name": "tables", "nodes": job.nodes.name, "edges": job.edges.name, "label": job.columns.label}
     origin |= {key: value for key, value in job.columns.stored(job.directed).items() if value is not False}
     origin |= {"features": [entry.name for entry in entries], "as_is": True}
     manifest = Manifest(
@@ -305,11 +272,11 @@ def _rows(job: Job, number: int, numbering: Numbering, lengths: np.ndarray) -> R
     """A part, from the files of its rows; ``lengths`` are the entries of each row of the graph."""
     places, ids = numbering.positions(number), job.load_ids()
     indptr = np.concatenate([[0], np.cumsum(lengths[places])])
-    columns, weights = (read_bucket(job.work / f"{name}-of-parts", number, ENTRIES[name]) for name in ENTRIES)
+    columns, weights = (read_bucket(job.progress.work / f"{name}-of-parts", number, ENTRIES[name]) for name in ENTRIES)
     adj, halo = local_rows(numbering, number, indptr, columns, weights if job.is_weighted else np.ones(len(columns)))
     degree = job.load("degree") if job.is_weighted else lengths
     # Copied on writing, which nobody does: torch takes no array that cannot be written.
-    x = np.memmap(job.work / "features" / str(number), np.float32, "c", shape=(len(places), job.num_features))
+    x = np.memmap(job.progress.work / "features" / str(number), np.float32, "c", shape=(len(places), job.num_features))
     return Rows(
         adj,
         degree[np.concatenate([places, numbering.order[halo]])].astype(np.float64),

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from adagpr.errors import InputError
 from adagpr.files import make_folder, read_json, sha256_file, write_atomically, write_json
-from adagpr.graph import SPLIT_NAMES
+from adagpr.graph import SPLIT_NAMES, Split
 
 FORMAT = 1
 FILES = ("nodes.arrow", "graph.safetensors", "features.safetensors")
@@ -43,14 +43,9 @@ Method = Literal["metis", "greedy"]
 
 @dataclass(frozen=True)
 class PartInfo:
-    """One part in the manifest.
+    """One part in the manifest; ``num_cut`` of its entries have a column in another part.
 
-    Attributes:
-        num_nodes: Nodes of the part.
-        num_edges: Stored entries of its rows.
-        num_halo: Nodes of other parts that its rows read.
-        num_cut: Entries of its rows whose column is in another part.
-        files: Size in bytes and SHA-256 sum of each file.
+    ``files`` has the size in bytes and the SHA-256 sum of each file.
     """
 
     num_nodes: int
@@ -66,18 +61,8 @@ class Manifest:
 
     Attributes:
         key: Names the partition; each of its files carries it.
-        name: What to call the graph.
-        num_features: Number of feature columns.
-        class_names: Name of each class.
         is_symmetric: Whether every edge has its reverse with the same weight.
         method: How nodes were assigned to parts.
-        split: Name of the split.
-        num_train: Number of training nodes.
-        num_val: Number of validation nodes.
-        num_test: Number of test nodes.
-        graph_sha256: Sum of the graph that was partitioned.
-        split_sha256: Sum of its split.
-        parts: Each part.
         notes: What a reader of a result on this graph must know.
         origin: The arguments of `adagpr.load` that give the graph, if it came from there.
         recipe: How the features were made from tables, if they were.
@@ -161,6 +146,14 @@ class Rows:
         return int(self.adj.shape[0])
 
 
+def roles(split: Split, num_nodes: int) -> np.ndarray:
+    """The role of each node."""
+    role = np.zeros(num_nodes, dtype=np.int8)
+    for name, number in ROLES.items():
+        role[getattr(split, name).numpy()] = number
+    return role
+
+
 def positions(role: np.ndarray, part: str) -> Tensor:
     """The positions of the train, val or test nodes among nodes of these roles."""
     return torch.from_numpy(np.flatnonzero(role == ROLES[part]))
@@ -175,11 +168,8 @@ class Part:
         self._manifest = manifest
         self.info = manifest.parts[number]
 
-    def check(self, sums: bool = True) -> None:
-        """Raises an `InputError` that names the first file which is missing, altered or of another partition.
-
-        Without ``sums`` only sizes and names are compared, and no file is read whole.
-        """
+    def check(self) -> None:
+        """Raises an `InputError` that names the first file which is missing, altered or of another partition."""
         for name in FILES:
             path, known = self.folder / name, self.info.files[name]
             if not path.is_file():
@@ -187,7 +177,7 @@ class Part:
             key = _key_of(path)
             if key is not None and key != self._manifest.key:
                 raise InputError(f"{path} belongs to another partition than {self.folder.parent / 'manifest.json'}.")
-            if path.stat().st_size != known["bytes"] or (sums and sha256_file(path) != known["sha256"]):
+            if path.stat().st_size != known["bytes"] or sha256_file(path) != known["sha256"]:
                 raise InputError(f"{path} was altered: its sum differs from the manifest's. Partition again.")
 
     def nodes(self) -> pa.Table:
@@ -298,17 +288,16 @@ def write_part(folder: Path, number: int, rows: Rows, key: str) -> PartInfo:
     if not (rows.adj.data == 1).all():
         graph["weights"] = torch.from_numpy(rows.adj.data)
     _write_safetensors(own / "graph.safetensors", graph, key)
-    _write_safetensors(own / "features.safetensors", _feature_tensors(rows.x), key)
+    x = {"x": rows.x.float()} if isinstance(rows.x, Tensor) else _sparse_features(rows.x)
+    _write_safetensors(own / "features.safetensors", x, key)
     table = pa.table({"node_id": rows.node_ids, "position": rows.position.astype(np.int64)})
-    write_atomically(own / "nodes.arrow", lambda path: _write_arrow(path, table, key))
+    write_atomically(own / "nodes.arrow", lambda path: write_arrow(path, table, key))
     files = {name: {"bytes": (own / name).stat().st_size, "sha256": sha256_file(own / name)} for name in FILES}
     num_cut = int((rows.adj.indices >= size).sum())
     return PartInfo(size, int(rows.adj.nnz), len(rows.halo), num_cut, files)
 
 
-def _feature_tensors(x: Tensor | sp.csr_array) -> dict[str, Tensor]:
-    if isinstance(x, Tensor):
-        return {"x": x.float()}
+def _sparse_features(x: sp.csr_array) -> dict[str, Tensor]:
     return {
         "indptr": torch.from_numpy(x.indptr.astype(np.int64)),
         "columns": torch.from_numpy(x.indices.astype(np.int32)),
@@ -321,7 +310,8 @@ def _write_safetensors(path: Path, tensors: dict[str, Tensor], key: str) -> None
     write_atomically(path, lambda temporary: safetensors.torch.save_file(contiguous, temporary, {"partition": key}))
 
 
-def _write_arrow(path: Path, table: pa.Table, key: str) -> None:
+def write_arrow(path: Path, table: pa.Table, key: str) -> None:
+    """Writes a table that can be mapped into memory, with the key of its partition."""
     schema = table.schema.with_metadata({"partition": key})
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         writer.write_table(table.cast(schema))

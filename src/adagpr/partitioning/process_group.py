@@ -30,8 +30,6 @@ class Group:
     """One rank among those of a training.
 
     Attributes:
-        rank: Number of this process.
-        size: Number of processes.
         device: Where tensors have to be to be sent.
         num_bytes: Bytes that this rank has sent to others for products, see `all_to_all`.
     """
@@ -51,13 +49,7 @@ class Group:
         return values
 
     def all_to_all(self, sent: Tensor, num_received: list[int], num_sent: list[int]) -> PendingRows:
-        """Begins to send blocks of rows to every other rank and to receive theirs.
-
-        Args:
-            sent: The rows for rank 0, then those for rank 1, and so on.
-            num_received: How many rows come from each rank.
-            num_sent: How many rows go to each rank.
-        """
+        """Begins to send blocks of rows to every other rank, those for rank 0 first, and to receive theirs."""
         sent = sent.to(self.device)
         received = sent.new_empty(sum(num_received), sent.shape[1])
         if self.size == 1:

@@ -26,12 +26,12 @@ def scatter(job: Job) -> dict[str, Any]:
     total.add(indptr)
     for name, kind in (("columns", np.int64), ("weights", np.float64)):
         total.begin(kind, (int(indptr[-1]),))
-        folder = fresh(job.work / f"{name}-of-parts")
+        folder = fresh(job.progress.work / f"{name}-of-parts")
         for low, high in ranges(indptr, job.slice_bytes // 96):
             if name == "weights" and not job.is_weighted:
                 total.add(np.ones(int(indptr[high] - indptr[low])))
                 continue
-            entries = read_entries(job.work, name, indptr, low, high)
+            entries = read_entries(job.progress.work, name, indptr, low, high)
             total.add(entries)
             append(folder, np.repeat(part[low:high], np.diff(indptr[low : high + 1])), entries)
             job.tell("sorting the edges", high, len(part))
@@ -39,7 +39,7 @@ def scatter(job: Job) -> dict[str, Any]:
     for low in range(0, len(y), MAX_EDGES):
         total.add(y[low : low + MAX_EDGES])
     total.begin(np.float32, (len(y), job.num_features))
-    folder = fresh(job.work / "features")
+    folder = fresh(job.progress.work / "features")
     for low, x in _ordered_features(job):
         total.add(x)
         append(folder, part[low : low + len(x)], x)
@@ -52,7 +52,7 @@ def _ordered_features(job: Job) -> Iterator[tuple[int, np.ndarray]]:
     if job.progress.stages["nodes"]["is_sorted"]:
         yield from _features(job)
         return
-    rank, width, folder = job.load("rank"), job.num_features, fresh(job.work / "features-by-place")
+    rank, width, folder = job.load("rank"), job.num_features, fresh(job.progress.work / "features-by-place")
     step = max(1, min(tables_job.MAX_ROWS, job.slice_bytes // 4 // (16 * width + 64)))
     for first, x in _features(job):
         places = rank[first : first + len(x)].astype(np.int32)

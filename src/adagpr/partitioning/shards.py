@@ -25,10 +25,7 @@ from adagpr.partitioning.process_group import Group, PendingRows
 
 
 def join(parts: Parts, numbers: Sequence[int]) -> Rows:
-    """The rows of some parts, one after another, with the nodes of other parts that they read as their halo.
-
-    The numbers of the parts are ascending.
-    """
+    """The rows of some parts, ascending, with the nodes of other parts that they read as their halo."""
     blocks = [parts[number].rows() for number in numbers]
     if len(blocks) == 1:
         return blocks[0]
@@ -43,11 +40,13 @@ def join(parts: Parts, numbers: Sequence[int]) -> Rows:
         places = np.where(places >= 0, places, starts[-1] + np.searchsorted(halo, block.halo))
         columns.append(np.concatenate([np.arange(start, start + own), places])[block.adj.indices])
         degree[start : start + own], degree[places] = block.degree[:own], block.degree[own:]
+    features = [block.x for block in blocks]
+    x = torch.cat(features) if isinstance(features[0], Tensor) else sp.csr_array(sp.vstack(features, format="csr"))
     return Rows(
         _stack([block.adj for block in blocks], columns, len(degree)),
         degree,
         halo,
-        _stack_features([block.x for block in blocks]),
+        x,
         torch.cat([block.y for block in blocks]),
         np.concatenate([block.role for block in blocks]),
         pa.concat_arrays([block.node_ids for block in blocks]),
@@ -81,12 +80,6 @@ def _stack(blocks: Sequence[sp.csr_array], columns: Sequence[np.ndarray], width:
     return adj
 
 
-def _stack_features(blocks: Sequence[Tensor | sp.csr_array]) -> Tensor | sp.csr_array:
-    if isinstance(blocks[0], Tensor):
-        return torch.cat(list(blocks))
-    return sp.csr_array(sp.vstack(blocks, format="csr"))
-
-
 def normalised(rows: Rows, self_loops: bool) -> tuple[sp.csr_array, sp.csr_array]:
     """The normalised rows: what they read of each other, and of their halo; see `adagpr.ops.operator`."""
     size = rows.num_nodes
@@ -116,7 +109,6 @@ class HaloExchange:
     """Which rows go to other ranks and come from them.
 
     Attributes:
-        group: The ranks.
         rows: The rows of this rank that others read: those for rank 0, then those for rank 1, and so on.
         num_sent: How many of them go to each rank.
         num_received: How many rows come from each rank.
@@ -133,14 +125,7 @@ class HaloExchange:
     def between(
         cls, group: Group, halo: np.ndarray, bounds: np.ndarray, sent_as: torch.dtype | None = None
     ) -> HaloExchange:
-        """Tells every owner which of its rows this rank reads.
-
-        Args:
-            group: The ranks.
-            halo: Numbers of the rows of other ranks, ascending.
-            bounds: The first row of each rank, and the number of all rows at the end.
-            sent_as: See the class.
-        """
+        """Tells every owner which of its rows this rank reads; ``halo`` ascends, ``bounds`` are `bounds_of_ranks`."""
         num_received: list[int] = np.diff(np.searchsorted(halo, bounds)).tolist()
         if group.size == 1:
             return cls(group, torch.empty(0, dtype=torch.int64), [0], [0], sent_as)
@@ -165,13 +150,7 @@ class HaloExchange:
 
 @dataclass(frozen=True, eq=False)
 class ExchangedOperator(Operator):
-    """The rows of an operator that one rank owns; ``matrix`` is what they read of each other.
-
-    Attributes:
-        outer: What they read of other ranks' rows, one column for each of those.
-        outer_transpose: Its transpose.
-        exchange: How rows come and go.
-    """
+    """The rows of an operator that one rank owns; ``matrix`` is what they read of each other, ``outer`` of others."""
 
     outer: Tensor
     outer_transpose: Tensor

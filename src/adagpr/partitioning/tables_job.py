@@ -14,6 +14,7 @@ import pyarrow as pa
 from adagpr.data import tables
 from adagpr.files import write_atomically
 from adagpr.partitioning.cut import OnProgress, PartitionState
+from adagpr.partitioning.parts import write_arrow
 
 # How much is read and held at a time; the result depends on none of it. Bytes per node: ids, parts, numbers by part,
 # where rows start, degrees, and a copy of one of them.
@@ -40,11 +41,6 @@ class Job:
     as_is: bool
     progress: PartitionState
     on_progress: OnProgress | None
-
-    @cached_property
-    def work(self) -> Path:
-        """Folder of the files between stages."""
-        return self.progress.work
 
     @cached_property
     def features(self) -> tuple[list[tables.NumberColumn | tables.VectorColumn], list[str]]:
@@ -86,26 +82,21 @@ class Job:
             with temporary.open("wb") as file:
                 np.save(file, array, allow_pickle=False)
 
-        write_atomically(self.work / f"{name}.npy", write)
+        write_atomically(self.progress.work / f"{name}.npy", write)
 
     def load(self, name: str) -> np.ndarray:
         """An array that an earlier stage left, mapped into memory."""
-        found: np.ndarray = np.load(self.work / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        found: np.ndarray = np.load(self.progress.work / f"{name}.npy", mmap_mode="r", allow_pickle=False)
         return found
 
     def keep_ids(self, ids: Any) -> None:
         """Leaves the ids of the nodes in order."""
-
-        def write(temporary: Path) -> None:
-            table = pa.table({"node_id": ids})
-            with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-                writer.write_table(table)
-
-        write_atomically(self.work / "ids.arrow", write)
+        table = pa.table({"node_id": ids})
+        write_atomically(self.progress.work / "ids.arrow", lambda path: write_arrow(path, table, self.progress.key))
 
     def load_ids(self) -> Any:
         """The ids in order, mapped into memory; none where they are the numbers from 0 on."""
-        if not (self.work / "ids.arrow").exists():
+        if not (self.progress.work / "ids.arrow").exists():
             return None
-        with pa.memory_map(str(self.work / "ids.arrow")) as file:
+        with pa.memory_map(str(self.progress.work / "ids.arrow")) as file:
             return pa.ipc.open_file(file).read_all()["node_id"].chunk(0)

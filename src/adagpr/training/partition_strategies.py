@@ -51,16 +51,7 @@ from adagpr.training.state import Measured, State
 class Shard:
     """The nodes of one rank, and how to train on them together with the other ranks.
 
-    Attributes:
-        group: The ranks.
-        x: Features of the nodes.
-        operator: Their rows of the operator.
-        y: Their classes.
-        train: Positions of the training nodes among them.
-        val: Positions of the validation nodes among them.
-        class_weights: How much a node of each class counts.
-        seed: Seed of dropout.
-        sizes: Number of nodes of each part, by the number of the part.
+    ``train`` and ``val`` are positions among them, ``sizes`` the number of nodes of each of its parts.
     """
 
     group: Group
@@ -130,15 +121,7 @@ def read_shard(
     sent_as: torch.dtype | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Shard:
-    """Reads the parts of this rank onto the device of the configuration.
-
-    Args:
-        parts: The partition.
-        group: The ranks.
-        config: How to train.
-        sent_as: In which precision rows are sent between ranks, by default their own.
-        dtype: Precision of features and operator.
-    """
+    """Reads the parts of this rank onto the device; rows are sent as ``sent_as``, by default as they are."""
     numbers, device = parts_of_rank(len(parts), group.rank, group.size), config.device
     rows = group.run_on_all_ranks(lambda: join(parts, numbers))
     exchange = HaloExchange.between(group, rows.halo, bounds_of_ranks(parts, group.size), sent_as)
@@ -154,14 +137,7 @@ def read_shard(
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """A partition as batches of parts.
-
-    Attributes:
-        parts: The partition.
-        per_batch: Parts per batch.
-        operator: That of the whole graph, on disk.
-        config: How to train.
-    """
+    """A partition as batches of parts; ``operator`` is that of the whole graph."""
 
     parts: Parts
     per_batch: int
