@@ -55,12 +55,9 @@ class Experiment:
         name: File of the row and data set, such as ``table3_gcn_cora``.
         table: Number of the table, or what else the row belongs to.
         method: The method as printed.
-        model: Name of the model.
-        dataset: Name of the data set.
         split: Its split or splits, as `adagpr.load` takes them.
         settings: Whose the options are.
         settings_from: Where they were read.
-        notes: What a reader must know.
         layers_offset: By how much ``num_layers`` differs from the printed number of layers.
         options: What `adagpr.fit` takes, depth excluded.
         published: Accuracy in percent by printed layers; ``"any"`` where none are printed.
@@ -86,9 +83,7 @@ class Experiment:
     def cells(self, num_seeds: int | None = None) -> list[Cell]:
         """The printed numbers with the options behind each.
 
-        Args:
-            num_seeds: Seeds for each split, from 0 on; by default 3 on the public splits, except for deep networks on
-                Pubmed, and 1 where there are ten splits.
+        Seeds count from 0; by default 3 on the public splits, except for deep networks on Pubmed, and 1 on ten splits.
         """
         found = []
         for printed, published in self.published.items():
@@ -96,14 +91,10 @@ class Experiment:
             depth = {} if layers is None else {"num_layers": layers + self.layers_offset}
             here = {"settings": self.settings, **self.at.get(printed, {})}
             settings = here.pop("settings")
-            seeds = range(num_seeds or self._num_seeds(layers))
+            is_long = self.dataset == "pubmed" and (layers or 0) >= _DEEP
+            seeds = range(num_seeds or (1 if is_long or self.split != "public" else _SEEDS))
             found.append(Cell(self, layers, published, settings, {**self.options, **here, **depth}, tuple(seeds)))
         return found
-
-    def _num_seeds(self, layers: int | None) -> int:
-        if self.split != "public" or (self.dataset == "pubmed" and (layers or 0) >= _DEEP):
-            return 1
-        return _SEEDS
 
 
 @dataclass(frozen=True)
@@ -111,10 +102,8 @@ class Cell:
     """One number of the paper: a row on one data set at one depth.
 
     Attributes:
-        row: The row on its data set.
         layers: The depth as printed, none where the table prints none.
         published: Accuracy in percent, ``"OOM"``, or ``"unprinted"``.
-        settings: Whose the options are.
         options: What `adagpr.fit` takes, depth included.
         seeds: The seeds that it is run with on each of its splits.
     """
@@ -178,11 +167,7 @@ def experiment(name: str) -> Experiment:
 
 
 def read_rows(path: Path) -> list[Experiment]:
-    """Reads and checks the file of a printed row: one experiment for each of its data sets.
-
-    Raises:
-        InputError: A key is unknown, or a value is out of its range.
-    """
+    """Reads and checks the file of a printed row: one experiment for each of its data sets."""
     row = check(path.name, _Row, read_toml(path))
     return [_experiment(path, row, dataset, here) for dataset, here in row.dataset.items()]
 

@@ -23,11 +23,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
 
 
 def plan(targets: Sequence[str], only: Sequence[str] = (), num_seeds: int | None = None) -> dict[str, list[Cell]]:
-    """The cells of several targets; see `cells`.
-
-    Raises:
-        InputError: There is no such target, or a pattern fits nothing of any of them.
-    """
+    """The cells of several targets, see `cells`; an `InputError` if a pattern fits nothing of any of them."""
     for pattern in only:
         if not any(cells(target, [pattern]) for target in targets):
             raise InputError(f"Nothing of {', '.join(targets)} fits '{pattern}'.{_hint(pattern, targets)}")
@@ -35,16 +31,13 @@ def plan(targets: Sequence[str], only: Sequence[str] = (), num_seeds: int | None
 
 
 def cells(target: str, only: Sequence[str] = (), num_seeds: int | None = None) -> list[Cell]:
-    """The cells of a target.
+    """The cells of one of `TARGETS`.
 
     Args:
-        target: One of `TARGETS`.
+        target: Its name.
         only: Patterns of rows, at least one of which must fit: a row's name or a part of it, such as ``adagpr``,
             ``texas`` or ``table2_gcn*_cora``; with ``:8,16`` only these layers.
         num_seeds: Seeds for each split; see `Experiment.cells`.
-
-    Raises:
-        InputError: There is no such target.
     """
     if target not in TARGETS:
         raise unknown_name("target", target, TARGETS)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -60,12 +60,8 @@ class Folders:
         return self.records / "failed" / f"{cell.name}.json"
 
 
-def read_record(folders: Folders, cell: Cell) -> dict[str, Any] | None:
-    """The record of a cell, where there is one that was made with the same settings."""
-    return _read(folders.record(cell), cell)
-
-
-def _read(path: Path, cell: Cell) -> dict[str, Any] | None:
+def read_record(path: Path, cell: Cell) -> dict[str, Any] | None:
+    """The record of a cell or of a part of it, where there is one that was made with the same settings."""
     try:
         record: dict[str, Any] = read_json(path)
     except InputError:
@@ -78,12 +74,16 @@ def _read(path: Path, cell: Cell) -> dict[str, Any] | None:
 
 def state_of(folders: Folders, cell: Cell) -> str:
     """The state of a cell, one of `STATES`; ``"part"`` where some of the runs asked for are recorded."""
-    record = read_record(folders, cell)
+    record = read_record(folders.record(cell), cell)
     if record is not None and set(cell.seeds) <= {run["seed"] for run in record["runs"]}:
         return "done"
     if folders.failure(cell).exists():
         return "failed"
-    return "missing" if record is None and _read(folders.part(cell), cell) is None else "part"
+    return "missing" if record is None and read_record(folders.part(cell), cell) is None else "part"
+
+
+def _runs_in(path: Path, cell: Cell) -> list[dict[str, Any]]:
+    return (read_record(path, cell) or {"runs": []})["runs"]
 
 
 def run_cells(
@@ -134,15 +134,12 @@ class CellProgress:
         self.cell, self._folders, self._on_cell = cell, folders, on_cell
         self._graph, splits = _load(cell.row.dataset, cell.row.split, data_root)
         self._splits = {split.name: split for split in splits}
-        self.model = cell.row.model
-        self.options = {**cell.options, "num_threads": 1}
-        self.setup = resolve(self._graph, splits[0], self.model, self.options)
+        self.setup = resolve(self._graph, splits[0], cell.row.model, {**cell.options, "num_threads": 1})
         # Every run that is recorded or done by now, by the hash of its configuration; also seeds that nobody asked for.
         self.rows: dict[str, dict[str, Any]] = {}
         self._take_in()
         # Seeds that are recorded already stay in the record, also where fewer are asked for now.
-        recorded = read_record(folders, cell) or {"runs": []}
-        seeds = sorted({*cell.seeds, *(run["seed"] for run in recorded["runs"])})
+        seeds = sorted({*cell.seeds, *(run["seed"] for run in _runs_in(folders.record(cell), cell))})
         pairs = [(split, seed) for split in splits for seed in seeds]
         self._names = [self._name(*pair) for pair in pairs]
         self._jobs = [
@@ -159,7 +156,7 @@ class CellProgress:
     def _take_in(self) -> None:
         """Takes in the runs that are recorded by now, also by other commands."""
         for path in (self._folders.record(self.cell), self._folders.part(self.cell)):
-            for run in (_read(path, self.cell) or {"runs": []})["runs"]:
+            for run in _runs_in(path, self.cell):
                 split = self._splits.get(run["split"])
                 is_ours = split is not None and run["config"] == self._name(split, run["seed"])
                 if is_ours and ("coefficients" in run or self.cell.coefficients is None):
@@ -188,13 +185,12 @@ class CellProgress:
 
     def _runs(self, group: Sequence[Job]) -> dict[int, Run | AdaGPRError]:
         # A complete run is taken as it is, even if it was computed with more threads.
-        complete = [job for job in group if (self._folder(job) / "record.json").exists()]
-        found: dict[int, Run | AdaGPRError] = {job.number: load_run(self._folder(job)) for job in complete}
+        folders = {job.number: self._folders.runs / self._names[job.number] for job in group}
+        found: dict[int, Run | AdaGPRError] = {
+            number: load_run(folder) for number, folder in folders.items() if (folder / "record.json").exists()
+        }
         missing = [job for job in group if job.number not in found]
         return {**found, **fit_group(self._graph, self.setup, missing, lambda message: None)}
-
-    def _folder(self, job: Job) -> Path:
-        return self._folders.runs / self._names[job.number]
 
     def _row(self, job: Job, run: Run) -> dict[str, Any]:
         row = {
@@ -236,10 +232,12 @@ class CellProgress:
             if row is not None:
                 self.rows.setdefault(row["config"], row)
             if self._missing():
-                whole = (_read(path, self.cell) or {"runs": []})["runs"]
+                whole = _runs_in(path, self.cell)
             else:
-                record = _record(self.cell, self._sorted(self._complete_seeds()))
-                whole = record["runs"]
+                # The seeds that were run on every split.
+                counts = Counter(run["seed"] for run in self.rows.values())
+                complete = [run for run in self._sorted() if counts[run["seed"]] == len(self._splits)]
+                record, whole = _record(self.cell, complete), complete
                 if not path.exists() or read_json(path) != record:
                     write_json(path, record)
                 self._folders.failure(self.cell).unlink(missing_ok=True)
@@ -251,16 +249,10 @@ class CellProgress:
                 part.unlink(missing_ok=True)
         return record
 
-    def _complete_seeds(self) -> set[int]:
-        """The seeds that were run on every split."""
-        counts = Counter(run["seed"] for run in self.rows.values())
-        return {seed for seed, count in counts.items() if count == len(self._splits)}
-
-    def _sorted(self, seeds: Collection[int] | None = None) -> list[dict[str, Any]]:
-        """The runs of these seeds, or of all, split by split, within it seed by seed."""
-        places = {name: place for place, name in enumerate(self._splits)}
-        runs = [run for run in self.rows.values() if seeds is None or run["seed"] in seeds]
-        return sorted(runs, key=lambda run: (places[run["split"]], run["seed"]))
+    def _sorted(self) -> list[dict[str, Any]]:
+        """All runs, split by split, within it seed by seed."""
+        places = list(self._splits)
+        return sorted(self.rows.values(), key=lambda run: (places.index(run["split"]), run["seed"]))
 
     def _tell(self) -> None:
         if self._on_cell is not None:

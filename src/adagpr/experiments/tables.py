@@ -21,10 +21,7 @@ class Table:
     """A table for people.
 
     Attributes:
-        headings: One per column.
-        lines: One text per column.
-        title: The line above it.
-        remark: A sentence between the two.
+        remark: A sentence between title and table.
         optional: Headings of columns that a narrow terminal leaves out, in this order.
     """
 
@@ -50,11 +47,10 @@ class Table:
 
     def to_html(self) -> str:
         """The table for a notebook."""
-        above = f"<h4>{escape(self.title)}</h4>" * bool(self.title) + f"<p>{escape(self.remark)}</p>" * bool(
-            self.remark
-        )
+        title = f"<h4>{escape(self.title)}</h4>" if self.title else ""
+        remark = f"<p>{escape(self.remark)}</p>" if self.remark else ""
         lines = [_html(self.headings, "th"), *(_html(line, "td") for line in self.lines)]
-        return f"{above}<table>{''.join(lines)}</table>"
+        return f"{title}{remark}<table>{''.join(lines)}</table>"
 
 
 def _latex(text: str) -> str:
@@ -84,19 +80,15 @@ class Row:
 
     Attributes:
         table: The table, or the figure's target.
-        dataset: Name of the data set.
         model: The method as printed.
         num_layers: Layers as printed, none where none are.
         ours: Mean test accuracy in percent.
         std: Standard deviation over runs.
         interval: 95 % interval of the mean, Student's: over the splits, whose seeds are averaged first, or over the
             seeds of the only split; the mean itself twice for a single run.
-        num_runs: Every run counts.
         published: What is printed: percent, ``"OOM"`` or ``"unprinted"``.
         difference: Ours less the printed value, where there is one.
-        verdict: See `verdict`.
         settings: Whose the settings are; see `adagpr.experiments.catalogue`.
-        settings_from: Where they come from.
     """
 
     table: int | str
@@ -203,16 +195,7 @@ def coefficient_table(title: str, remark: str, ours: Sequence[Sequence[float]], 
 
 @dataclass(frozen=True)
 class Property:
-    """One entry of the paper's table of data sets, and what the files hold.
-
-    Attributes:
-        table: 1.
-        dataset: Name of the data set.
-        what: ``"classes"``, ``"nodes"``, ``"edges"`` or ``"features"``.
-        ours: What the files hold.
-        published: What is printed.
-        note: Why the two differ, where they do.
-    """
+    """One entry of the paper's table of data sets, what the files hold, and why the two differ where they do."""
 
     table: int
     dataset: str

@@ -43,7 +43,6 @@ class TargetReport:
     """What a target came to.
 
     Attributes:
-        target: Its name.
         tables: For people.
         rows: The same for programs, one line of CSV each.
         plain: The same, and what else it found, for JSON.
@@ -86,30 +85,20 @@ class TargetReport:
 
 
 def report_target(target: str, cells: Sequence[Cell], folders: Folders) -> TargetReport:
-    """Makes a target's tables from the records that there are.
-
-    Args:
-        target: One of `adagpr.experiments.TARGETS`.
-        cells: Its cells, or some of them.
-        folders: Where their records and runs are.
-    """
-    found = [(cell, record) for cell in cells if (record := read_record(folders, cell)) is not None]
+    """Makes the tables of one of `adagpr.experiments.TARGETS` from the records that there are of these cells."""
+    found = [(cell, record) for cell in cells if (record := read_record(folders.record(cell), cell)) is not None]
     if target == "table1":
-        return _properties()
+        properties = property_rows()
+        plain = [asdict(row) for row in properties]
+        return TargetReport(target, [property_table(properties)], plain, plain)
     if target == "coefficients":
         return _coefficients(found)
     rows = accuracy_rows(record for _, record in found)
     if target == "evolution":
         return _evolution(rows, found, folders)
-    drawings = _depth_figures(target, rows) if target == "ablation" else {}
+    drawings = _depth_figures(rows) if target == "ablation" else {}
     plain = [row.to_plain() for row in rows]
     return TargetReport(target, [accuracy_table(rows)], plain, plain, drawings)
-
-
-def _properties() -> TargetReport:
-    rows = property_rows()
-    plain = [asdict(row) for row in rows]
-    return TargetReport("table1", [property_table(rows)], plain, plain)
 
 
 def _coefficients(found: Sequence[Found]) -> TargetReport:
@@ -150,9 +139,7 @@ def _coefficients(found: Sequence[Found]) -> TargetReport:
 def pattern(dataset: str, coeffs: np.ndarray) -> str:
     """In how many runs the coefficients have the pattern that the paper describes for a data set, in a sentence.
 
-    Args:
-        dataset: Name of the data set.
-        coeffs: The coefficients, ``[runs, layers, hops]``.
+    ``coeffs`` are ``[runs, layers, hops]``.
     """
     first, last = coeffs[..., 0], coeffs[..., -1]
     holds: Any
@@ -236,7 +223,7 @@ def _curve_figure(curve: dict[str, Any]) -> Figure:
     return figure(panels, title="Texas, split 0: coefficients over training", legend="right")
 
 
-def _depth_figures(target: str, rows: Sequence[Row]) -> dict[str, Callable[[], Figure]]:
+def _depth_figures(rows: Sequence[Row]) -> dict[str, Callable[[], Figure]]:
     """Accuracy over depth, one figure per data set and one line per method."""
     found: dict[str, Callable[[], Figure]] = {}
     for dataset in sorted({row.dataset for row in rows}):
@@ -244,7 +231,7 @@ def _depth_figures(target: str, rows: Sequence[Row]) -> dict[str, Callable[[], F
         depths = sorted({layers for _, layers in values if layers})
         methods = dict.fromkeys(method for method, _ in values)
         chart = Lines(
-            name=f"{target}-{dataset}",
+            name=f"ablation-{dataset}",
             title=f"{dataset.capitalize()}, public split",
             x=Axis("layers", is_log=True, ticks=tuple((depth, str(depth)) for depth in depths)),
             at=depths,

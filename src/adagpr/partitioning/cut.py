@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
+from torch import Tensor
 
 from adagpr.errors import InputError
 from adagpr.files import digest, folder_lock, make_folder, read_json, write_json
@@ -69,19 +70,10 @@ def partition_graph(
         degree, role, ids = adj.sum(axis=1, dtype=np.float64), roles(split, graph.num_nodes), _ids(graph)
 
         def rows(number: int) -> Rows:
-            positions = numbering.positions(number)
-            own = adj[positions]
-            local, halo = local_rows(numbering, number, own.indptr, own.indices, own.data)
-            return Rows(
-                local,
-                degree[np.concatenate([positions, numbering.order[halo]])],
-                halo,
-                graph.x[positions],
-                graph.y[positions],
-                role[positions],
-                ids.take(pa.array(positions)),
-                positions,
-            )
+            places = numbering.positions(number)
+            own, own_ids = adj[places], ids.take(pa.array(places))
+            entries = own.data, own.indices, own.indptr
+            return numbering.rows(number, entries, degree, graph.x[places], graph.y[places], role, own_ids)
 
         parts = write_parts(progress, num_parts, rows, on_progress)
         manifest = Manifest(
@@ -130,20 +122,30 @@ class Numbering:
         """Positions of the nodes of a part, ascending."""
         return self.order[self.offsets[number] : self.offsets[number + 1]]
 
+    def rows(
+        self,
+        number: int,
+        entries: tuple[np.ndarray, np.ndarray, np.ndarray],
+        degree: np.ndarray,
+        x: Tensor | sp.csr_array,
+        y: Tensor,
+        role: np.ndarray,
+        node_ids: pa.Array,
+    ) -> Rows:
+        """The rows of a part; ``degree`` and ``role`` are those of the whole graph.
 
-def local_rows(
-    numbering: Numbering, number: int, indptr: np.ndarray, columns: np.ndarray, weights: np.ndarray
-) -> tuple[sp.csr_array, np.ndarray]:
-    """Rows of a part, given with positions in the graph as columns, with its own nodes first; and its halo."""
-    first, last = numbering.offsets[number : number + 2]
-    size = int(last - first)
-    wanted = numbering.number[columns]
-    is_own = (wanted >= first) & (wanted < last)
-    halo = np.unique(wanted[~is_own])
-    local = np.where(is_own, wanted - first, size + np.searchsorted(halo, wanted))
-    adj = sp.csr_array((weights, local, indptr), shape=(size, size + len(halo)))
-    adj.sort_indices()
-    return adj, halo
+        ``entries`` are weights, columns as positions in the graph, and where rows start and end.
+        """
+        (weights, columns, indptr), places = entries, self.positions(number)
+        first, last = self.offsets[number : number + 2]
+        wanted = self.number[columns]
+        is_own = (wanted >= first) & (wanted < last)
+        halo = np.unique(wanted[~is_own])
+        local = np.where(is_own, wanted - first, len(places) + np.searchsorted(halo, wanted))
+        adj = sp.csr_array((weights, local, indptr), shape=(len(places), len(places) + len(halo)))
+        adj.sort_indices()
+        degree = degree[np.concatenate([places, self.order[halo]])].astype(np.float64)
+        return Rows(adj, degree, halo, x, y, role[places], node_ids, places)
 
 
 class PartitionState:

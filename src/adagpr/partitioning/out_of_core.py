@@ -30,7 +30,7 @@ from adagpr.data import parse_split, tables
 from adagpr.errors import InputError
 from adagpr.partitioning import tables_job
 from adagpr.partitioning.assign import Block, block_size, check_num_parts, greedy
-from adagpr.partitioning.cut import Numbering, OnProgress, local_rows, metis_memory, opened, write_parts
+from adagpr.partitioning.cut import Numbering, OnProgress, metis_memory, opened, write_parts
 from adagpr.partitioning.disk_rows import ENTRIES, EdgeSorter, RowMerger, fresh, ranges, read_bucket, read_entries
 from adagpr.partitioning.parts import ROLES, Manifest, Parts, Rows, roles
 from adagpr.partitioning.scatter import scatter
@@ -50,29 +50,24 @@ def partition_tables(
     out: Path | str,
     memory: float,
     *,
-    label: str = "y",
-    id: str | None = None,  # noqa: A002 - the name that the command line has too
-    source: str | None = None,
-    target: str | None = None,
-    weight: str | None = None,
     directed: bool = False,
     features: Sequence[str] | None = None,
     as_is: bool = False,
-    split_column: str | None = None,
     split: str | None = None,
     seed: int = 0,
     on_progress: OnProgress | None = None,
+    **named: str | None,
 ) -> Parts:
     """Cuts the graph of two tables into parts on disk, in bounded memory; the same call resumes after a stop.
 
-    Columns are found, and edges merged, as `adagpr.from_tables` does. Numbers are features as they are, in float32; a
-    column of lists of one length gives one feature for each item, and other columns are left out. Without ``as_is`` a
-    note says so. ``memory`` is the bytes to use beside what Python and its libraries take. ``split`` is ``given``,
-    ``stratified`` or ``stratified/7``; by default that of the column, else ``stratified``.
+    Columns are ``named`` or found, and edges merged, as `adagpr.from_tables` does. Numbers are features as they are, in
+    float32; a column of lists of one length gives one feature for each item, and other columns are left out. Without
+    ``as_is`` a note says so. ``memory`` is the bytes to use beside what Python and its libraries take. ``split`` is
+    ``given``, ``stratified`` or ``stratified/7``; by default that of the column, else ``stratified``.
     """
     scratch = next(folder for folder in Path(out).absolute().parents if folder.is_dir())
     files = tables.TableFile(nodes, scratch), tables.TableFile(edges, scratch)
-    columns = tables.find_columns(*files, label, id, source, target, weight, split_column)
+    columns = tables.find_columns(*files, **named)
     kind, number = parse_split(split, ("given", "stratified"), 1, "adagpr partition --help") if split else (None, None)
     if kind == "given" and columns.split is None:
         raise InputError("Split 'given': the table of nodes has no column that says train, val or test.")
@@ -273,19 +268,17 @@ def _rows(job: Job, number: int, numbering: Numbering, lengths: np.ndarray) -> R
     places, ids = numbering.positions(number), job.load_ids()
     indptr = np.concatenate([[0], np.cumsum(lengths[places])])
     columns, weights = (read_bucket(job.progress.work / f"{name}-of-parts", number, ENTRIES[name]) for name in ENTRIES)
-    adj, halo = local_rows(numbering, number, indptr, columns, weights if job.is_weighted else np.ones(len(columns)))
-    degree = job.load("degree") if job.is_weighted else lengths
+    weights = weights if job.is_weighted else np.ones(len(columns))
     # Copied on writing, which nobody does: torch takes no array that cannot be written.
     x = np.memmap(job.progress.work / "features" / str(number), np.float32, "c", shape=(len(places), job.num_features))
-    return Rows(
-        adj,
-        degree[np.concatenate([places, numbering.order[halo]])].astype(np.float64),
-        halo,
+    return numbering.rows(
+        number,
+        (weights, columns, indptr),
+        job.load("degree") if job.is_weighted else lengths,
         torch.from_numpy(x),
         torch.from_numpy(job.load("y")[places].astype(np.int64)),
-        job.load("role")[places],
+        job.load("role"),
         pa.array(places, pa.int64()) if ids is None else ids.take(pa.array(places)),
-        places,
     )
 
 
