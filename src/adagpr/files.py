@@ -12,15 +12,17 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from adagpr.errors import BusyError, InputError, StorageError
+
+T = TypeVar("T")
 
 # Of a file that is being written. Nobody else names files like this, so that leftovers can be removed safely.
 _TEMPORARY = re.compile(r"\..+\.\d+\.adagpr-tmp")
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Lets ``write`` fill a temporary file beside ``path`` and renames it over ``path`` once it is safely on disk.
 
     Whatever happens, ``path`` holds either its old content or the whole new one.
@@ -42,10 +44,10 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         raise
 
 
-def _reason(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+def _reason(error: OSError) -> str:
+    if error.errno == errno.ENOSPC:
         return "the disk is full"
-    return (error.strerror if isinstance(error, OSError) and error.strerror else str(error)).rstrip(".")
+    return (error.strerror or str(error)).rstrip(".")
 
 
 def cache_folder() -> Path:
@@ -74,7 +76,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
     Raises:
         BusyError: Another process holds the lock.
     """
-    with _lock(folder, blocking=False):
+    with exclusive(folder, waits=False):
         for path in [*folder.iterdir(), *folder.glob("*/*")]:
             if _TEMPORARY.fullmatch(path.name):
                 path.unlink(missing_ok=True)
@@ -82,18 +84,12 @@ def folder_lock(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
+def exclusive(folder: Path, waits: bool = True) -> Iterator[None]:
     """Waits until no other process is in such a context with this folder; for reading, changing and writing a file."""
-    with _lock(folder, blocking=True):
-        yield
-
-
-@contextlib.contextmanager
-def _lock(folder: Path, blocking: bool) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     try:
-        lock = FileLock(folder / ".lock", blocking=blocking)
+        lock = FileLock(folder / ".lock", blocking=waits)
         lock.acquire()
     except Timeout as error:
         raise BusyError(f"Another process is working in {folder}. Wait for it or choose another folder.") from error
@@ -107,11 +103,7 @@ def _lock(folder: Path, blocking: bool) -> Iterator[None]:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Writes bytes, atomically."""
-
-    def write(temporary: Path) -> None:
-        temporary.write_bytes(content)
-
-    write_atomically(path, write)
+    write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
 def write_text(path: Path, text: str) -> None:
@@ -126,10 +118,7 @@ def write_json(path: Path, content: Any) -> None:
 
 def read_json(path: Path) -> Any:
     """Reads a JSON file; a broken one is an `InputError` that names it."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"Cannot read {path}: {error}.") from error
+    return _read(path, json.loads)
 
 
 def write_toml(path: Path, content: Mapping[str, Any]) -> None:
@@ -139,8 +128,12 @@ def write_toml(path: Path, content: Mapping[str, Any]) -> None:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Reads a TOML file; a broken one is an `InputError` that names it."""
+    return _read(path, tomllib.loads)
+
+
+def _read(path: Path, parse: Callable[[str], T]) -> T:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"Cannot read {path}: {error}.") from error
 

@@ -9,11 +9,10 @@ import os
 import platform
 import signal
 import threading
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -83,7 +82,7 @@ def describe_machine(seconds: float) -> dict[str, Any]:
 
 
 class DeferredSignals:
-    """Signals that ask the process to end, held back until work has reached a point where it can be saved."""
+    """Holds back Ctrl-C, SIGTERM and SIGHUP, so that work can be saved, until `deliver` or the end of the context."""
 
     def __init__(self) -> None:
         self._arrived: int | None = None
@@ -98,20 +97,24 @@ class DeferredSignals:
         """Lets a signal that was held back take effect, as if it came now."""
         if self._arrived is not None:
             number, self._arrived = self._arrived, None
-            self.release()
+            self._release()
             signal.raise_signal(number)
 
-    def hold(self) -> None:
-        """Holds signals back from now on; one that is ignored stays ignored. Only a main thread can do so."""
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+    def __enter__(self) -> Self:
+        # An ignored signal stays ignored, and only a main thread can hold any back.
+        is_main = threading.current_thread() is threading.main_thread()
+        for name in ("SIGINT", "SIGTERM", "SIGHUP") if is_main else ():
             number = getattr(signal, name, None)
             if number is not None and signal.getsignal(number) not in (signal.SIG_IGN, None):
                 self._handlers[number] = signal.signal(number, self._receive)
+        return self
 
-    def release(self) -> None:
-        """Puts back what handled the signals before."""
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._release()
+        if kind is None:
+            self.deliver()
+
+    def _release(self) -> None:
         while self._handlers:
             signal.signal(*self._handlers.popitem())
 
@@ -121,15 +124,3 @@ class DeferredSignals:
         if is_second:
             # Whoever asks twice does not want to wait.
             self.deliver()
-
-
-@contextlib.contextmanager
-def deferred_signals() -> Iterator[DeferredSignals]:
-    """Holds back Ctrl-C, SIGTERM and SIGHUP until ``deliver`` is called or the context ends."""
-    deferred = DeferredSignals()
-    deferred.hold()
-    try:
-        yield deferred
-    finally:
-        deferred.release()
-    deferred.deliver()

@@ -33,14 +33,7 @@ _ONE_HOP = np.array([[0.0], [1.0]])
 
 @dataclass(frozen=True)
 class Hops:
-    """What a weighted sum of hops is made of.
-
-    Attributes:
-        op: The operator ``A``.
-        mu: The weights of each hop.
-        share: The weight of what is added to the sum.
-        transposed: Whether ``A`` is the transpose of the operator.
-    """
+    """A weighted sum of hops over ``A``, the operator or its transpose; ``share`` weighs what is added to the sum."""
 
     op: Operator
     mu: list[Weights]
@@ -61,14 +54,7 @@ class TorchBackend:
         return out.addmm_(matrix, h, beta=0.0)
 
     def weighted_hops(self, hops: Hops, h: Tensor, spare: list[Tensor], plus: Tensor | None = None) -> Tensor:
-        """``share * plus + sum_k mu[k] A^k h``.
-
-        Args:
-            hops: The operator and its weights.
-            h: The signal.
-            spare: Matrices like ``h`` that are written over; filled here where they do not suffice.
-            plus: A matrix that is added, or none.
-        """
+        """``share * plus + sum_k mu[k] A^k h``; ``spare``, like ``h``, is written over, and filled if it is too short."""
         op, mu, transposed = hops.op, hops.mu, hops.transposed
         _fill(spare, min(2, len(mu) - 1), h)
         if plus is None and len(mu) == 2 and set(mu[0]) == {0.0} and set(mu[1]) == {1.0}:
@@ -88,13 +74,8 @@ class TorchBackend:
     ) -> tuple[Tensor, Tensor]:
         """The gradients of `weighted_hops` with respect to ``h`` and to the weights, ``[hops, blocks]``.
 
-        Args:
-            hops: The operator and its weights.
-            grad: Gradient of the result; may be written over.
-            h: The signal.
-            spare: As in `weighted_hops`.
-            shared: Where ``share`` times the gradient is added to: that of ``plus``.
-            masked: Whether the gradient of ``h`` is 0 where ``h`` is not positive.
+        ``grad`` may be written over, ``share`` times it is added to ``shared``, which is the gradient of ``plus``, and
+        if ``masked`` the gradient of ``h`` is 0 where ``h`` is not positive.
         """
         mu = hops.mu
         _fill(spare, min(2, len(mu) - 1), h)
@@ -114,15 +95,18 @@ class TorchBackend:
     def multiply_blocks(self, h: Tensor, maps: Sequence[Tensor], out: Tensor, adds: bool = False) -> Tensor:
         """Each block of rows times its own square matrix, added to what is in ``out`` if it ``adds``."""
         for to, block, matrix in zip(out.chunk(len(maps)), h.chunk(len(maps)), maps, strict=True):
-            if adds:
-                to.addmm_(block, matrix)
-            else:
-                torch.mm(block, matrix, out=to)
+            self._multiply_block(block, matrix, to, adds)
         return out
 
     def outer_blocks(self, s: Tensor, z: Tensor, num_blocks: int) -> list[Tensor]:
         """The transpose of each block of ``s`` times that of ``z``."""
-        return [torch.mm(one.t(), two) for one, two in zip(s.chunk(num_blocks), z.chunk(num_blocks), strict=True)]
+        return [self._outer(one, two) for one, two in zip(s.chunk(num_blocks), z.chunk(num_blocks), strict=True)]
+
+    def _multiply_block(self, h: Tensor, matrix: Tensor, out: Tensor, adds: bool) -> Tensor:
+        return out.addmm_(h, matrix) if adds else torch.mm(h, matrix, out=out)
+
+    def _outer(self, s: Tensor, z: Tensor) -> Tensor:
+        return torch.mm(s.t(), z)
 
     def relu_drop_(self, x: Tensor, masks: MaskSource) -> Tensor:
         """In place: ReLU, then 0 where the mask drops; the rest is not scaled. At a rate of 0 no word is drawn."""
@@ -192,17 +176,12 @@ class KernelBackend(TorchBackend):
                 inner[k] = room["pairs"][::2]
         return total, torch.from_numpy(inner)
 
-    def multiply_blocks(self, h: Tensor, maps: Sequence[Tensor], out: Tensor, adds: bool = False) -> Tensor:  # noqa: D102
-        if not kernels.supports_square(h):
-            return super().multiply_blocks(h, maps, out, adds)
-        for to, block, matrix in zip(out.chunk(len(maps)), h.chunk(len(maps)), maps, strict=True):
-            kernels.multiply_square(block, matrix, to, adds)
-        return out
+    def _multiply_block(self, h: Tensor, matrix: Tensor, out: Tensor, adds: bool) -> Tensor:
+        multiply = kernels.multiply_square if kernels.supports_square(h) else super()._multiply_block
+        return multiply(h, matrix, out, adds)
 
-    def outer_blocks(self, s: Tensor, z: Tensor, num_blocks: int) -> list[Tensor]:  # noqa: D102
-        if not kernels.supports_square(s):
-            return super().outer_blocks(s, z, num_blocks)
-        return [kernels.outer(one, two) for one, two in zip(s.chunk(num_blocks), z.chunk(num_blocks), strict=True)]
+    def _outer(self, s: Tensor, z: Tensor) -> Tensor:
+        return kernels.outer(s, z) if kernels.supports_square(s) else super()._outer(s, z)
 
     def relu_drop_(self, x: Tensor, masks: MaskSource) -> Tensor:  # noqa: D102
         for part, words in masks.parts(x) if masks.rate > 0 else [(x, None)]:

@@ -29,22 +29,14 @@ _kept: list[torch.UntypedStorage] | None = None
 _folder: Path | None = None
 
 
-@contextlib.contextmanager
-def buffer_pool() -> Iterator[None]:
+def buffer_pool() -> contextlib.AbstractContextManager[None]:
     """Until the context ends large matrices are kept for those to come; contexts may be nested."""
-    with _pool([] if _kept is None else _kept, _folder):
-        yield
+    return _pool([] if _kept is None else _kept, _folder)
 
 
-@contextlib.contextmanager
-def on_disk(folder: Path) -> Iterator[None]:
-    """Until the context ends large matrices lie in files of ``folder`` that nobody sees and that end with the process.
-
-    Args:
-        folder: A folder with room for some matrices.
-    """
-    with _pool([], folder):
-        yield
+def on_disk(folder: Path) -> contextlib.AbstractContextManager[None]:
+    """Within the context large matrices lie in files of ``folder`` which nobody sees and which end with the process."""
+    return _pool([], folder)
 
 
 @contextlib.contextmanager
@@ -79,8 +71,12 @@ def matrix(
 
 
 def _new(size: int) -> torch.UntypedStorage:
+    """Memory on large pages, where the system has them."""
     storage = torch.UntypedStorage(size)
-    _ask_for_huge_pages(storage)
+    start = -(-storage.data_ptr() // _HUGE_PAGE) * _HUGE_PAGE
+    whole = (storage.data_ptr() + size - start) // _HUGE_PAGE * _HUGE_PAGE
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(whole), _MADV_HUGEPAGE)
     return storage
 
 
@@ -95,10 +91,3 @@ def _mapped(size: int, folder: Path) -> torch.UntypedStorage:
     finally:
         os.close(handle)
         Path(path).unlink()
-
-
-def _ask_for_huge_pages(storage: torch.UntypedStorage) -> None:
-    start = -(-storage.data_ptr() // _HUGE_PAGE) * _HUGE_PAGE
-    size = (storage.data_ptr() + storage.nbytes() - start) // _HUGE_PAGE * _HUGE_PAGE
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_HUGEPAGE)

@@ -131,10 +131,7 @@ def _repeated(matrix: Tensor, count: int) -> Tensor:
 
 
 def operator(
-    graph: Graph,
-    direction: Direction = "directed",
-    self_loops: bool = True,
-    dtype: torch.dtype = torch.float32,
+    graph: Graph, direction: Direction = "directed", self_loops: bool = True, dtype: torch.dtype = torch.float32
 ) -> Operator:
     """Builds the operator of ``graph``; see the module for the equation.
 

@@ -143,11 +143,7 @@ def exact_spectrum(matrix: sp.csr_array) -> Spectrum:
 
 
 def estimated_spectrum(
-    matrix: sp.csr_array,
-    *,
-    num_probes: int = NUM_PROBES,
-    num_steps: int = NUM_STEPS,
-    generator: np.random.Generator,
+    matrix: sp.csr_array, *, num_probes: int = NUM_PROBES, num_steps: int = NUM_STEPS, generator: np.random.Generator
 ) -> Spectrum:
     """Points and weights by stochastic Lanczos quadrature; see the module. Time is ``num_steps`` products per probe."""
     for name, number in (("num_probes", num_probes), ("num_steps", num_steps)):

@@ -22,7 +22,7 @@ from adagpr.graph import SPLIT_NAMES, Graph, Split
 from adagpr.metrics import accuracy
 from adagpr.nn import Model
 from adagpr.ops import Features, buffer_pool, cache_order, features, is_large
-from adagpr.system import available_memory, deferred_signals, describe_machine, forget_peak_memory, keep_freed_memory
+from adagpr.system import DeferredSignals, available_memory, describe_machine, forget_peak_memory, keep_freed_memory
 from adagpr.task import Classification, balanced_weights
 from adagpr.training.config import Setup, TrainingConfig, resolve
 from adagpr.training.folder import RunFolder, load_run
@@ -337,7 +337,7 @@ def train(
     """
     saved = started = time.perf_counter()
     before = state.seconds
-    with deferred_signals() as deferred:
+    with DeferredSignals() as deferred:
         while not state.is_over(config):
             loss = strategy.step(state)
             state.add_epoch(loss, strategy.measure(state.model), state.model.coefficients(), config)

@@ -22,7 +22,7 @@ from adagpr.arguments import check
 from adagpr.errors import DivergedError, InputError
 from adagpr.graph import Graph, Split
 from adagpr.nn import BatchedModels, model_options
-from adagpr.system import deferred_signals, num_cores
+from adagpr.system import DeferredSignals, num_cores
 from adagpr.training.config import Setup, TrainingConfig, config_digest, resolve
 from adagpr.training.fit import CHECKPOINT_SECONDS, TrainingRun, open_run
 from adagpr.training.folder import load_run
@@ -315,7 +315,7 @@ def _train_until_one_is_over(training: dict[int, TrainingRun], report: Report, s
         run.num_batched = max(run.num_batched, len(runs))
     started = time.perf_counter()
     before = [run.state.seconds for run in runs]
-    with deferred_signals() as deferred:
+    with DeferredSignals() as deferred:
         while not any(run.is_over for run in runs):
             for run in runs:
                 run.state.optimizer.zero_grad()
