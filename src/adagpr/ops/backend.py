@@ -54,7 +54,7 @@ class TorchBackend:
         return out.addmm_(matrix, h, beta=0.0)
 
     def weighted_hops(self, hops: Hops, h: Tensor, spare: list[Tensor], plus: Tensor | None = None) -> Tensor:
-        """``share * plus + sum_k mu[k] A^k h``; ``spare``, like ``h``, is written over, and filled if it is too short."""
+        """``share * plus + sum_k mu[k] A^k h``; ``spare``, like ``h``, is written over and filled if too short."""
         op, mu, transposed = hops.op, hops.mu, hops.transposed
         _fill(spare, min(2, len(mu) - 1), h)
         if plus is None and len(mu) == 2 and set(mu[0]) == {0.0} and set(mu[1]) == {1.0}:

@@ -33,8 +33,8 @@ from adagpr.ops.operator import Operator, csr_tensor
 
 EXACT_NODES = 5000
 NUM_LANDMARKS = 1000
+# Four quadrants among graph neighbours, four among latent neighbours, and the node itself.
 NUM_RELATIONS = 9
-"""Four quadrants among graph neighbours, four among latent neighbours, and the node itself."""
 
 _DENSE = 400
 _DECIMALS = 6
@@ -60,8 +60,7 @@ def undirected(adj: sp.csr_array) -> sp.csr_array:
     """The pattern of ``adj`` read both ways, all ones, without self loops."""
     pattern = sp.coo_array(adj)
     keep = (pattern.row != pattern.col) & (pattern.data != 0)
-    rows, columns = pattern.row[keep], pattern.col[keep]
-    one_way = sp.csr_array((np.ones(len(rows)), (rows, columns)), shape=adj.shape)
+    one_way = sp.csr_array((np.ones(keep.sum()), (pattern.row[keep], pattern.col[keep])), shape=adj.shape)
     return sp.csr_array(one_way.maximum(one_way.T))
 
 
@@ -75,10 +74,7 @@ def isomap(distances: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
 
     An axis whose eigenvalue is not positive is all zero. An axis points to where its third moment is positive, or,
     where that is zero, to where the first node furthest out lies. Coordinates are rounded to a millionth of a hop.
-
-    Args:
-        distances: Finite distances, one row per landmark, one column per node.
-        landmarks: The column of each row.
+    Distances are finite, one row per landmark and one column per node; ``landmarks`` are the columns of the rows.
     """
     squared = np.square(distances, dtype=np.float64)
     among = squared[:, landmarks]
@@ -109,18 +105,12 @@ def _leading(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _sign(column: np.ndarray) -> float:
     scaled = column / np.abs(column).max()
     moment = float((scaled**3).sum())
-    if abs(moment) > 1e-6:
-        return 1.0 if moment > 0 else -1.0
-    furthest = np.flatnonzero(np.abs(scaled) > 1 - 1e-6)[0]
-    return 1.0 if scaled[furthest] > 0 else -1.0
+    furthest = scaled[np.abs(scaled) > 1 - 1e-6][0]
+    return float(np.sign(moment if abs(moment) > 1e-6 else furthest))
 
 
 def latent_space(adj: sp.csr_array) -> tuple[np.ndarray, np.ndarray]:
-    """Place of each node, ``[nodes, 2]``, and the component in whose plane it is.
-
-    Args:
-        adj: A graph as `undirected` gives it.
-    """
+    """Place of each node of an `undirected` graph, ``[nodes, 2]``, and the component in whose plane it is."""
     _, component = connected_components(adj, directed=False)
     places = np.zeros((adj.shape[0], 2))
     for nodes in np.split(np.argsort(component, kind="stable"), np.cumsum(np.bincount(component))[:-1]):
@@ -181,8 +171,7 @@ def quadrant(places: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.nd
     As in the paper's Table 1 a tie counts as right, and as upper.
     """
     here, there = places[rows], places[columns]
-    found: np.ndarray = (here[:, 0] <= there[:, 0]) + 2 * (here[:, 1] > there[:, 1])
-    return found
+    return np.asarray((here[:, 0] <= there[:, 0]) + 2 * (here[:, 1] > there[:, 1]))
 
 
 def neighbourhoods(adj: sp.csr_array) -> Neighbourhoods:

@@ -30,13 +30,7 @@ from adagpr.ops.operator import csr_tensor, multiply, replace_values, transposed
 
 @dataclass(frozen=True, eq=False)
 class SparseFeatures:
-    """Constant sparse features, their transpose, and where each value of the one is in the other.
-
-    Attributes:
-        matrix: The features as a torch CSR tensor.
-        transpose: Their transpose, likewise.
-        order: ``transpose.values() == matrix.values()[order]``.
-    """
+    """Constant sparse features as a torch CSR tensor; ``transpose.values() == matrix.values()[order]``."""
 
     matrix: Tensor
     transpose: Tensor
@@ -219,13 +213,6 @@ class _LastMap(torch.autograd.Function):
 
 
 def last_map(h: Tensor, rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Maps some rows of ``h``.
-
-    Args:
-        h: The last hidden matrix.
-        rows: Positions in it, none of them twice.
-        weight: Laid out as in `torch.nn.Linear`.
-        bias: One number for each output.
-    """
+    """Maps the rows of the last hidden matrix at ``rows``, no row twice; ``weight`` is as in `torch.nn.Linear`."""
     result: Tensor = _LastMap.apply(h, rows, weight, bias)  # type: ignore[no-untyped-call]
     return result

@@ -46,6 +46,12 @@ def csr_tensor(matrix: sp.csr_array, dtype: torch.dtype = torch.float32) -> Tens
     )
 
 
+def to_scipy(matrix: Tensor) -> sp.csr_array:
+    """The SciPy matrix of a torch CSR tensor on a CPU, whose memory it shares."""
+    parts = (matrix.values(), matrix.col_indices(), matrix.crow_indices())
+    return sp.csr_array(tuple(part.numpy() for part in parts), shape=tuple(matrix.shape))
+
+
 def replace_values(matrix: Tensor, values: Tensor) -> Tensor:
     """A CSR tensor with the structure of ``matrix``, shared and not copied, and other values."""
     return csr(matrix.crow_indices(), matrix.col_indices(), values, (matrix.shape[0], matrix.shape[1]))
@@ -56,8 +62,8 @@ def transposed_order(matrix: sp.csr_array) -> tuple[sp.csr_array, Tensor]:
     numbered = sp.csr_array((np.arange(matrix.nnz), matrix.indices, matrix.indptr), shape=matrix.shape)
     transpose = sp.csr_array(numbered.T)
     order = transpose.data.astype(np.int64)
-    values = matrix.data[order]
-    return sp.csr_array((values, transpose.indices, transpose.indptr), shape=transpose.shape), torch.from_numpy(order)
+    transpose.data = matrix.data[order]
+    return transpose, torch.from_numpy(order)
 
 
 def multiply(matrix: Tensor, h: Tensor, out: Tensor) -> Tensor:
@@ -116,18 +122,12 @@ class Operator:
 
     def repeated(self, count: int) -> Operator:
         """The operator of ``count`` copies of the graph side by side, unconnected."""
-        return self._changed(lambda matrix: _repeated(matrix, count))
+        return self._changed(lambda one: csr_tensor(sp.block_diag([to_scipy(one)] * count, format="csr"), one.dtype))
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> Operator:
         matrix = change(self.matrix)
         transpose = matrix if self.is_symmetric else change(self.transpose)
         return Operator(matrix, transpose, self.direction, self.self_loops)
-
-
-def _repeated(matrix: Tensor, count: int) -> Tensor:
-    parts = (matrix.values(), matrix.col_indices(), matrix.crow_indices())
-    one = sp.csr_array(tuple(part.numpy() for part in parts), shape=tuple(matrix.shape))
-    return csr_tensor(sp.csr_array(sp.block_diag([one] * count, format="csr")), matrix.dtype)
 
 
 def operator(
@@ -182,9 +182,8 @@ def normalise(adj: sp.csr_array, direction: Direction, self_loops: bool) -> sp.c
     degree = weights.sum(axis=1)
     scale = np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0)
     rows = np.repeat(scale, np.diff(weights.indptr))
-    result = sp.csr_array(
-        (weights.data * rows * scale[weights.indices], weights.indices, weights.indptr), weights.shape
-    )
+    values = weights.data * rows * scale[weights.indices]
+    result = sp.csr_array((values, weights.indices, weights.indptr), weights.shape)
     result.sort_indices()
     return result
 
@@ -223,15 +222,12 @@ def edge_operator(
         raise InputError(
             "edge_operator: edge weights are taken as constants, but these ask for a gradient; detach them."
         )
-    if is_sparse:
-        if edge_weight is not None:
-            raise InputError("edge_operator: a sparse tensor has its own weights; edge_weight must be left out.")
-        matrix = _from_sparse(edge_index, num_nodes)
-    else:
-        matrix = _from_pairs(edge_index, edge_weight, num_nodes)
+    if is_sparse and edge_weight is not None:
+        raise InputError("edge_operator: a sparse tensor has its own weights; edge_weight must be left out.")
+    matrix = _from_sparse(edge_index, num_nodes) if is_sparse else _from_pairs(edge_index, edge_weight, num_nodes)
     if normalize:
-        loops = np.ones(num_nodes) if is_sparse else (matrix.diagonal() == 0).astype(np.float64)
         if add_self_loops:
+            loops = np.ones(num_nodes) if is_sparse else (matrix.diagonal() == 0).astype(np.float64)
             matrix = sp.csr_array(matrix + sp.diags_array(loops, format="csr"))
         matrix = normalise(matrix, "directed", self_loops=False)
     device = edge_index.device
@@ -261,10 +257,8 @@ def _from_sparse(matrix: Tensor, num_nodes: int) -> sp.csr_array:
             f"edge_operator: the sparse tensor must be {num_nodes} x {num_nodes} for as many nodes, "
             f"got {tuple(matrix.shape)}."
         )
-    csr = matrix.cpu().to_sparse_csr()
-    parts = (csr.values().double(), csr.col_indices(), csr.crow_indices())
     # A copy, because merging duplicates sorts in place.
-    result = sp.csr_array(tuple(part.numpy() for part in parts), shape=(num_nodes, num_nodes), copy=True)
+    result = to_scipy(matrix.cpu().to_sparse_csr().double()).copy()
     result.sum_duplicates()
     return result
 
@@ -296,13 +290,11 @@ class DroppableOperator:
         if operator.direction == "symmetric":
             adj = sp.csr_array(adj.maximum(adj.T))
         matrix = operator.matrix.cpu()
-        rows = np.repeat(np.arange(graph.num_nodes), np.diff(matrix.crow_indices().numpy()))
-        columns = matrix.col_indices().numpy().copy()
+        columns, starts = matrix.col_indices().numpy().copy(), matrix.crow_indices().numpy().copy()
+        rows = np.repeat(np.arange(graph.num_nodes), np.diff(starts))
         weights = torch.from_numpy(np.asarray(adj[rows, columns], dtype=np.float64).ravel()).to(matrix.dtype)
         loops = torch.from_numpy((rows == columns) & operator.self_loops).to(matrix.dtype)
-        starts = matrix.crow_indices().numpy().copy()
-        structure = sp.csr_array((weights.numpy(), columns, starts), shape=adj.shape)
-        transpose, order = transposed_order(structure)
+        transpose, order = transposed_order(sp.csr_array((weights.numpy(), columns, starts), shape=adj.shape))
         parts = (csr_tensor(transpose, matrix.dtype), order, weights, loops, torch.from_numpy(rows))
         return cls(operator, *(part.to(operator.matrix.device) for part in parts))
 
@@ -312,12 +304,8 @@ class DroppableOperator:
         degree = kept.new_zeros(self.full.num_nodes).index_add_(0, self.rows, kept)
         scale = degree.rsqrt().masked_fill_(degree == 0, 0.0)
         values = kept * scale[self.rows] * scale[self.full.matrix.col_indices()]
-        return Operator(
-            replace_values(self.full.matrix, values),
-            replace_values(self.transpose, values[self.order]),
-            self.full.direction,
-            self.full.self_loops,
-        )
+        matrix, transpose = replace_values(self.full.matrix, values), replace_values(self.transpose, values[self.order])
+        return Operator(matrix, transpose, self.full.direction, self.full.self_loops)
 
 
 def is_large(num_nodes: int) -> bool:
@@ -329,13 +317,7 @@ def cache_order(adj: sp.csr_array) -> np.ndarray:
     """Puts every node beside the others that share its best connected neighbour; the best connected come first.
 
     The rows that most edges read then lie together, and rows that follow one another read much the same. On an R-MAT
-    graph of a million nodes a product takes about three quarters of the time.
-
-    Args:
-        adj: The adjacency.
-
-    Returns:
-        The node at each position.
+    graph of a million nodes a product takes about three quarters of the time. Returns the node at each position.
 
     Example:
         >>> cache_order(sp.csr_array([[0, 0, 0, 1], [0, 0, 1, 1], [0, 1, 0, 0], [1, 1, 0, 0]])).tolist()

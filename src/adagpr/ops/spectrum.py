@@ -155,18 +155,12 @@ def estimated_spectrum(
     parts = []
     for first in range(0, num_probes, width):
         shape = (num_nodes, min(width, num_probes - first))
-        parts.append(_tridiagonal(matrix, _signs(shape, generator), num_steps))
+        signs = generator.integers(0, 2, size=shape, dtype=np.int8) * 2.0 - 1.0
+        parts.append(_tridiagonal(matrix, signs, num_steps))
     diagonal, beside = (np.concatenate(rows) for rows in zip(*parts, strict=True))
     half = num_steps // 2
-    return Spectrum(
-        num_nodes,
-        *_quadrature(diagonal, beside, num_nodes),
-        half=_quadrature(diagonal[:, :half], beside[:, : half - 1], num_nodes),
-    )
-
-
-def _signs(shape: tuple[int, int], generator: np.random.Generator) -> np.ndarray:
-    return generator.integers(0, 2, size=shape, dtype=np.int8) * 2.0 - 1.0
+    coarse = _quadrature(diagonal[:, :half], beside[:, : half - 1], num_nodes)
+    return Spectrum(num_nodes, *_quadrature(diagonal, beside, num_nodes), half=coarse)
 
 
 def _tridiagonal(matrix: sp.csr_array, start: np.ndarray, num_steps: int) -> tuple[np.ndarray, np.ndarray]:
