@@ -35,6 +35,12 @@ P = ParamSpec("P")
 M = TypeVar("M", bound=BaseModel)
 
 
+class Strict(BaseModel):
+    """Data whose fields are checked: frozen, and unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
 class _HasArguments(Protocol):
     arguments: dict[str, Any]
 

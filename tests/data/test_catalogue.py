@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from adagpr.data import catalogue, load, row
-from adagpr.data.catalogue import Counts, DatasetRow, source_of, sources, sums
+from adagpr.data.catalogue import Counts, DatasetRow, sources, sums, url_of
 from adagpr.data.geom_gcn import edges_from_text
 from adagpr.data.npz import edges_from_npz, read_arrays
 from adagpr.data.planetoid import edges_from_lists, unpickle
@@ -77,9 +77,11 @@ def test_sums_of_the_benchmark_folder_are_the_pinned_ones(benchmark_root: Path) 
 
 
 def test_addresses_name_repository_commit_and_path() -> None:
-    home, path = source_of("planetoid/ind.cora.x")
     commit = sources()["planetoid"].commit
-    assert home.url(path) == f"https://raw.githubusercontent.com/kimiyoung/planetoid/{commit}/data/ind.cora.x"
+    assert (
+        url_of("planetoid/ind.cora.x")
+        == f"https://raw.githubusercontent.com/kimiyoung/planetoid/{commit}/data/ind.cora.x"
+    )
 
 
 def test_the_first_oddity_of_cornell_names_the_real_one() -> None:

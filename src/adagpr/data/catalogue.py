@@ -10,8 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from adagpr.arguments import Strict
 from adagpr.errors import unknown_name
 from adagpr.files import read_toml
 
@@ -20,17 +21,12 @@ Loader = Literal["planetoid", "geom-gcn", "npz", "digits", "csbm"]
 _HERE = Path(__file__).parent
 EDGES_FILE = "out1_graph_edges.txt"
 NODES_FILE = "out1_node_feature_label.txt"
+# Shares of train, val and test in a split that is drawn.
+DEFAULT_FRACTIONS = (0.6, 0.2, 0.2)
 PLANETOID_PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
-_NUM_FIXED_SPLITS = 10
 
 
-class _Strict(BaseModel):
-    """Frozen, and unknown keys are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Source(_Strict):
+class Source(Strict):
     """A public home of files, at one commit."""
 
     repository: str
@@ -43,18 +39,11 @@ class Source(_Strict):
         return f"https://raw.githubusercontent.com/{self.repository}/{self.commit}/{self.prefix}{path}"
 
 
-class Counts(_Strict):
+class Counts(Strict):
     """What a data set holds, measured.
 
-    Attributes:
-        nodes: Nodes.
-        entries: Pairs of nodes in the file, repeated ones and self loops included.
-        self_loops: Distinct edges from a node to itself.
-        edges: Distinct unordered pairs of different nodes.
-        features: Feature columns.
-        classes: Classes.
-        directed: Whether the edges are directed once loaded.
-        homophily: Share of ``edges`` that join nodes of one class.
+    ``entries`` are the pairs of nodes in the file, repeated ones and self loops included; ``edges`` the distinct
+    unordered pairs of different nodes, of which ``homophily`` is the share that join nodes of one class.
     """
 
     nodes: int
@@ -67,7 +56,7 @@ class Counts(_Strict):
     homophily: float
 
 
-class DatasetRow(_Strict):
+class DatasetRow(Strict):
     """One data set of the catalogue.
 
     Attributes:
@@ -77,8 +66,7 @@ class DatasetRow(_Strict):
         loader: The reader it needs.
         source: Its home, a name of `sources`; none if it needs no file.
         stem: Its name within the file names.
-        splits: The kinds of split it has.
-        default_split: The kind that its protocol uses.
+        splits: The kinds of split it has, the one that its protocol uses first.
         num_splits: How many fixed splits its numbered kind has.
         row_normalize: Whether its protocol divides features by their row sum.
         counts: What it holds.
@@ -90,13 +78,17 @@ class DatasetRow(_Strict):
     description: str
     loader: Loader
     source: str | None = None
-    stem: str | None = None
-    splits: tuple[str, ...]
-    default_split: str
-    num_splits: int = _NUM_FIXED_SPLITS
-    row_normalize: bool
+    stem: str
+    splits: tuple[str, ...] = Field(min_length=1)
+    num_splits: int = 10
+    row_normalize: bool = True
     counts: Counts
     oddities: tuple[str, ...]
+
+    @property
+    def default_split(self) -> str:
+        """The kind of split that its protocol uses."""
+        return self.splits[0]
 
     def graph_files(self) -> tuple[str, ...]:
         """Files of the graph itself, relative to the data folder."""
@@ -122,14 +114,11 @@ class DatasetRow(_Strict):
 def catalogue() -> dict[str, DatasetRow]:
     """All data sets by name, in the order of the catalogue file."""
     stored = read_toml(_HERE / "catalogue.toml")["datasets"]
-    return {name: DatasetRow(name=name, **fields) for name, fields in stored.items()}
+    return {name: DatasetRow(**{"name": name, "stem": name, **fields}) for name, fields in stored.items()}
 
 
 def row(name: str) -> DatasetRow:
-    """The data set called ``name``.
-
-    Raises:
-        InputError: There is none; offers the nearest name.
+    """The data set called ``name``; if there is none, an `InputError` offers the nearest name.
 
     Example:
         >>> row("cora").counts.nodes
@@ -147,10 +136,10 @@ def sources() -> dict[str, Source]:
     return {name: Source(**fields) for name, fields in stored.items()}
 
 
-def source_of(file: str) -> tuple[Source, str]:
-    """The home of a file, and the file's path there below the home's folder."""
+def url_of(file: str) -> str:
+    """Public address of a file of the data folder."""
     home, _, path = file.partition("/")
-    return sources()[home], path
+    return sources()[home].url(path)
 
 
 @cache

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, urlsplit
 
-from adagpr.data.catalogue import DatasetRow, row, source_of, sums
+from adagpr.data.catalogue import DatasetRow, row, sums, url_of
 from adagpr.errors import InputError, StorageError
-from adagpr.files import cache_folder, make_folder, sha256_file, write_atomically
+from adagpr.files import cache_folder, make_folder, sha256_file, write_bytes
 
 OnDownload = Callable[[str, int, int | None], None]
 """Called with a file, the bytes received so far, and their total if the server says it."""
@@ -53,15 +53,6 @@ def open_file(
 
     A file that the user's cache lacks is downloaded into it; a folder that the caller or ``ADAGPR_DATA`` names is only
     read.
-
-    Args:
-        dataset: Row of the catalogue.
-        file: Path in the data folder.
-        root: The data folder; see `data_root`.
-        progress: Told of a download.
-
-    Raises:
-        InputError: The file is missing and cannot be had, or is not the pinned one.
     """
     folder = data_root(root)
     path = folder / file
@@ -161,11 +152,7 @@ def _command(name: str, root: Path | str | None) -> str:
 
 def _download(name: str, file: str, path: Path, base_url: str | None, progress: OnDownload | None) -> None:
     """Receives one file, checks its sum and only then puts it in place."""
-    if base_url is None:
-        home, rest = source_of(file)
-        url = home.url(rest)
-    else:
-        url = f"{base_url.rstrip('/')}/{quote(file)}"
+    url = url_of(file) if base_url is None else f"{base_url.rstrip('/')}/{quote(file)}"
     make_folder(path.parent)
     try:
         content = _receive(url, file, progress)
@@ -181,11 +168,7 @@ def _download(name: str, file: str, path: Path, base_url: str | None, progress: 
             f"Data set {name}: what {url} sent is not the expected file: its SHA-256 sum is {found[:12]}..., not "
             f"{sums()[file][:12]}.... Nothing was kept."
         )
-
-    def write(temporary: Path) -> None:
-        temporary.write_bytes(content)
-
-    write_atomically(path, write)
+    write_bytes(path, content)
 
 
 def _receive(url: str, file: str, progress: OnDownload | None) -> bytes:

@@ -21,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import scipy.sparse as sp
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
-from adagpr.arguments import Finite, Positive, check
+from adagpr.arguments import Finite, Positive, Strict, check
 from adagpr.data.tables.table import TableData, read_table
 from adagpr.data.tables.values import is_number_text, quoted
 from adagpr.data.tables.words import Tokens, tfidf, tokenise
@@ -44,22 +44,11 @@ _FITTING = {
 }
 
 
-class _Strict(BaseModel):
-    """Frozen, and unknown keys are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class NumberColumn(_Strict):
+class NumberColumn(Strict):
     """A column of numbers, dates or truth values: ``(value - shift) / scale``.
 
-    Attributes:
-        name: The column of the table.
-        kind: What it holds.
-        shift: What is taken away.
-        scale: What is divided by.
-        fill: What a missing value counts as, before scaling; none if it is an error.
-        has_missing: Whether a second feature says where the value is missing.
+    A missing value counts as ``fill`` before scaling, or is an error where that is none; a second feature says where
+    values are missing if ``has_missing``.
     """
 
     name: str
@@ -89,16 +78,8 @@ class NumberColumn(_Strict):
         return np.stack([scaled, missing.astype(np.float32)], axis=1) if self.has_missing else scaled[:, None]
 
 
-class CategoryColumn(_Strict):
-    """A column with few different values, one feature each.
-
-    Attributes:
-        name: The column of the table.
-        kind: Always ``category``.
-        categories: Values with a feature of their own, in alphabetical order.
-        rare: Values that share one feature, also with those that were never seen.
-        has_missing: Whether a feature says where the value is missing.
-    """
+class CategoryColumn(Strict):
+    """A column with few different values: one feature each, but one for all that are rare or were never seen."""
 
     name: str
     kind: Literal["category"] = "category"
@@ -128,15 +109,8 @@ class CategoryColumn(_Strict):
         return sp.csr_array(entries, shape=(len(table), len(self.feature_names))), unseen
 
 
-class TextColumn(_Strict):
-    """A column of texts as a bag of words.
-
-    Attributes:
-        name: The column of the table.
-        kind: Always ``text``.
-        words: The vocabulary.
-        idf: Weight of each word.
-    """
+class TextColumn(Strict):
+    """A column of texts as a bag of words; ``idf`` is the weight of each word of the vocabulary."""
 
     name: str
     kind: Literal["text"] = "text"
@@ -153,14 +127,8 @@ class TextColumn(_Strict):
         return tfidf(tokens, self.words, self.idf)
 
 
-class VectorColumn(_Strict):
-    """A column of lists of numbers, all of one length, as they are.
-
-    Attributes:
-        name: The column of the table.
-        kind: Always ``vector``.
-        size: Numbers in each list.
-    """
+class VectorColumn(Strict):
+    """A column of lists of ``size`` numbers, as they are."""
 
     name: str
     kind: Literal["vector"] = "vector"
@@ -182,9 +150,8 @@ class VectorColumn(_Strict):
             position = table.first(np.asarray(missing.any(axis=1)))
             raise InputError(f"{table.where(self.name, position)}: the value is missing.")
         if not pa.types.is_float32(values.type):
-            values = pc.cast(
-                values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values, pa.float64(), safe=False
-            )
+            values = values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values
+            values = pc.cast(values, pa.float64(), safe=False)
         with np.errstate(over="ignore"):
             numbers: np.ndarray = values.to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, self.size)
         odd = ~np.isfinite(numbers).all(axis=1)
@@ -196,12 +163,8 @@ class VectorColumn(_Strict):
 Column = Annotated[NumberColumn | CategoryColumn | TextColumn | VectorColumn, Field(discriminator="kind")]
 
 
-class Recipe(_Strict):
-    """How features were made of a table's columns.
-
-    Attributes:
-        version: Of this form.
-        columns: One entry for each column that is used, in the order of the features.
+class Recipe(Strict):
+    """How features were made of a table's columns, one entry for each that is used, in the order of the features.
 
     Example:
         >>> age = NumberColumn(name="age", kind="number", shift=30, scale=10, fill=30, has_missing=False)
@@ -232,17 +195,9 @@ class Recipe(_Strict):
         return recipe
 
     def apply(self, table: Any) -> tuple[Tensor | sp.csr_array, np.ndarray]:
-        """Makes features of other rows.
+        """The features of other rows, and for each row in how many columns it has a category that was never seen.
 
-        Args:
-            table: Anything that `adagpr.data.tables.table.read_table` reads. Columns beyond those of the recipe are not
-                used.
-
-        Returns:
-            The features, and for each row in how many columns it has a category that was never seen.
-
-        Raises:
-            InputError: A column is missing or holds something else than in training.
+        The table is anything that `read_table` reads; columns beyond those of the recipe are not used.
         """
         table = read_table(table, "nodes")
         blocks: list[np.ndarray | sp.csr_array] = []
