@@ -9,15 +9,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from adagpr.data import tables
 from adagpr.data.catalogue import DatasetRow, catalogue, row, sources
 from adagpr.data.csbm import csbm
 from adagpr.data.download import FileStatus, OnDownload, data_root, fetch, presence, verify
 from adagpr.data.load import load
-from adagpr.data.tables import Tables, from_tables, read_tables
 
 if TYPE_CHECKING:
+    from adagpr.data import tables
     from adagpr.data.splits import parse_split, random_split, random_splits
+    from adagpr.data.tables import Tables, from_tables, read_tables
 
 __all__ = [
     "DatasetRow",
@@ -43,8 +43,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ("parse_split", "random_split", "random_splits"):
+    if name not in __all__ or name == "tables":
         raise AttributeError(f"module 'adagpr.data' has no attribute '{name}'")
-    value = getattr(import_module("adagpr.data.splits"), name)
+    value = getattr(import_module(f"adagpr.data.{'splits' if 'split' in name else 'tables'}"), name)
     globals()[name] = value
     return value

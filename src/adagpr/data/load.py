@@ -8,26 +8,20 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adagpr.data.catalogue import DatasetRow, row
+from adagpr.data.catalogue import DEFAULT_FRACTIONS, DatasetRow, row
 from adagpr.data.csbm import csbm
 from adagpr.data.download import OnDownload, open_file
-from adagpr.data.tables import from_tables, read_tables
 from adagpr.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
     from adagpr.graph import Graph, Split
 
-DEFAULT_FRACTIONS = (0.6, 0.2, 0.2)
 
-# What to call a graph that is read from two tables, and the options of the two names that take some.
-TABLES = "tables"
-_OPTIONS = {
-    "csbm": [name for name in inspect.signature(csbm).parameters if name != "seed"],
-    TABLES: list(inspect.signature(from_tables).parameters),
-}
+Read = Callable[[str], bytes]
 
 
 def load(
@@ -68,27 +62,30 @@ def load(
         >>> graph.num_nodes, splits[0].name
         (1797, 'labelled-5')
     """
+    from adagpr.data.splits import parse_split, random_split
+
     text = os.fspath(name)
-    if text == TABLES:
+    if text == "tables":
         _check_options(text, options)
         if row_normalize is not None:
             raise InputError("load: row_normalize is not for tables, whose recipe scales their columns.")
         return _tables(split, seed, fractions, options)
-    own_file = text.endswith(".npz")
-    dataset = None if own_file else row(text)
+    dataset = None if text.endswith(".npz") else row(text)
     _check_options(text, options)
     if dataset is None:
-        graph, fixed, offered = _own_file(Path(text))
-        kind, number = _wanted(split or offered[0], offered, len(fixed), "adagpr data --help")
+        from adagpr.data.npz import graph_from_npz
+
+        graph, fixed = graph_from_npz(Path(text), str(Path(text)), Path(text).stem)
+        offered = ["given", "random"] if fixed else ["random"]
+        kind, number = parse_split(split or offered[0], offered, len(fixed), "adagpr data --help")
     else:
-        kind, number = _wanted(
-            split or dataset.default_split, dataset.splits, dataset.num_splits, f"adagpr data info {text}"
-        )
+        asked = split or dataset.default_split
+        kind, number = parse_split(asked, dataset.splits, dataset.num_splits, f"adagpr data info {text}")
 
         def read(file: str) -> bytes:
             return open_file(dataset, file, data_root, progress)
 
-        graph, fixed = _READERS[dataset.loader](dataset, read, seed, options)
+        graph, fixed = _read(dataset, read, seed, options)
         if kind == "geom-gcn":
             fixed = _fixed_splits(dataset, read, number)
             number = None
@@ -102,42 +99,39 @@ def load(
         origin["seed"] = seed
     graph = _finished(graph, normalize, dataset.oddities if dataset else (), origin)
     if kind == "random":
-        from adagpr.data.splits import random_split
-
         return graph, [random_split(graph.y, seed if number is None else number, fractions)]
     return graph, fixed if number is None else [fixed[number]]
 
 
-def _wanted(spec: str, offered: Sequence[str], count: int, see: str) -> tuple[str, int | None]:
-    from adagpr.data.splits import parse_split
-
-    return parse_split(spec, offered, count, see)
-
-
 def _check_options(name: str, options: dict[str, Any]) -> None:
     """Refuses options that nobody would look at."""
-    if name not in _OPTIONS and options:
-        raise InputError(f"load: {', '.join(options)}: only {' and '.join(_OPTIONS)} take options, not '{name}'.")
+    if not options:
+        return
+    from adagpr.data.tables import from_tables
+
+    if name not in ("csbm", "tables"):
+        raise InputError(f"load: {', '.join(options)}: only csbm and tables take options, not '{name}'.")
+    parameters = inspect.signature(csbm if name == "csbm" else from_tables).parameters
+    known = [option for option in parameters if option != "seed"]
     for option in options:
-        if option not in _OPTIONS[name]:
-            raise unknown_name(f"option of {name}", option, _OPTIONS[name])
+        if option not in known:
+            raise unknown_name(f"option of {name}", option, known)
 
 
 def _tables(
     split: str | None, seed: int, fractions: Sequence[float], options: dict[str, Any]
 ) -> tuple[Graph, list[Split]]:
     """The graph of two tables and its split."""
-    from dataclasses import replace
+    from adagpr.data.splits import parse_split
+    from adagpr.data.tables import read_tables, stratified_split
 
     for name in ("nodes", "edges", "label"):
         if name not in options:
             raise InputError(f"load: tables need {name}.")
-    kind, number = _wanted(split, ("given", "stratified"), 1, "adagpr train --help") if split else (None, None)
+    kind, number = parse_split(split, ("given", "stratified"), 1, "adagpr train --help") if split else (None, None)
     found = read_tables(**options, seed=seed, fractions=fractions)
     chosen = found.split
     if kind == "stratified":
-        from adagpr.data.tables import stratified_split
-
         chosen = stratified_split(found.graph.y, seed if number is None else number, fractions)
     if chosen is None:
         raise InputError("There are too few labels for a split: no class has three labelled nodes.")
@@ -149,18 +143,8 @@ def _tables(
     return replace(found.graph, origin=origin), [chosen]
 
 
-def _own_file(path: Path) -> tuple[Graph, list[Split], list[str]]:
-    """The graph and splits of a user's file, and the kinds of split that it has."""
-    from adagpr.data.npz import graph_from_npz
-
-    graph, fixed = graph_from_npz(path, str(path), path.stem)
-    return graph, fixed, ["given", "random"] if fixed else ["random"]
-
-
 def _finished(graph: Graph, normalize: bool, notes: tuple[str, ...], origin: dict[str, Any]) -> Graph:
     """The graph with its notes and origin and, if asked, features divided by their row sum."""
-    from dataclasses import replace
-
     import numpy as np
     import scipy.sparse as sp
 
@@ -177,39 +161,29 @@ def _finished(graph: Graph, normalize: bool, notes: tuple[str, ...], origin: dic
     return replace(graph, x=compact_features(x), notes=notes, origin=origin)
 
 
-Read = Callable[[str], bytes]
+def _read(dataset: DatasetRow, read: Read, seed: int, options: dict[str, Any]) -> tuple[Graph, list[Split]]:
+    """The graph of a data set, and the splits that come with it; ``read`` gives the bytes of a file."""
+    if dataset.loader == "csbm":
+        return csbm(seed=seed, **options), []
+    if dataset.loader == "digits":
+        from adagpr.data.digits import digits, labelled_5
 
+        graph = digits()
+        return graph, [labelled_5(graph.y)]
+    files = dataset.graph_files()
+    if dataset.loader == "planetoid":
+        from adagpr.data.planetoid import graph_from_planetoid
 
-def _planetoid(dataset: DatasetRow, read: Read, seed: int, options: dict[str, Any]) -> tuple[Graph, list[Split]]:
-    from adagpr.data.planetoid import graph_from_planetoid
+        graph, public = graph_from_planetoid(lambda file: read(f"{dataset.source}/{file}"), dataset.stem, dataset.name)
+        return graph, [public]
+    if dataset.loader == "geom-gcn":
+        from adagpr.data.geom_gcn import graph_from_text
 
-    graph, public = graph_from_planetoid(lambda file: read(f"{dataset.source}/{file}"), str(dataset.stem), dataset.name)
-    return graph, [public]
-
-
-def _geom_gcn(dataset: DatasetRow, read: Read, seed: int, options: dict[str, Any]) -> tuple[Graph, list[Split]]:
-    from adagpr.data.geom_gcn import graph_from_text
-
-    edges, nodes = dataset.graph_files()
-    return graph_from_text(read(edges), read(nodes), dataset.name), []
-
-
-def _npz(dataset: DatasetRow, read: Read, seed: int, options: dict[str, Any]) -> tuple[Graph, list[Split]]:
+        edges, nodes = files
+        return graph_from_text(read(edges), read(nodes), dataset.name), []
     from adagpr.data.npz import graph_from_npz
 
-    (file,) = dataset.graph_files()
-    return graph_from_npz(read(file), file, dataset.name, directed=dataset.counts.directed)
-
-
-def _digits(dataset: DatasetRow, read: Read, seed: int, options: dict[str, Any]) -> tuple[Graph, list[Split]]:
-    from adagpr.data.digits import digits, labelled_5
-
-    graph = digits()
-    return graph, [labelled_5(graph.y)]
-
-
-def _csbm(dataset: DatasetRow, read: Read, seed: int, options: dict[str, Any]) -> tuple[Graph, list[Split]]:
-    return csbm(seed=seed, **options), []
+    return graph_from_npz(read(files[0]), files[0], dataset.name, directed=dataset.counts.directed)
 
 
 def _fixed_splits(dataset: DatasetRow, read: Read, number: int | None) -> list[Split]:
@@ -219,12 +193,3 @@ def _fixed_splits(dataset: DatasetRow, read: Read, number: int | None) -> list[S
     files = list(enumerate(dataset.split_files()))
     wanted = files if number is None else [files[number]]
     return [split_from_npz(read(file), file, f"geom-gcn/{i}") for i, file in wanted]
-
-
-_READERS: dict[str, Callable[[DatasetRow, Read, int, dict[str, Any]], tuple[Graph, list[Split]]]] = {
-    "planetoid": _planetoid,
-    "geom-gcn": _geom_gcn,
-    "npz": _npz,
-    "digits": _digits,
-    "csbm": _csbm,
-}

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adagpr.data.catalogue import DEFAULT_FRACTIONS
 from adagpr.errors import InputError, unknown_name
 from adagpr.graph import Split
 from adagpr.seeding import stream
@@ -21,7 +22,7 @@ from adagpr.seeding import stream
 _DRAWN = ("random", "stratified")
 
 
-def random_split(y: Tensor, seed: int = 0, fractions: Sequence[float] = (0.6, 0.2, 0.2)) -> Split:
+def random_split(y: Tensor, seed: int = 0, fractions: Sequence[float] = DEFAULT_FRACTIONS) -> Split:
     """Draws one split class by class.
 
     Every class gives each part its fraction, rounded; a class of three nodes or more gives each part at least one
@@ -55,7 +56,7 @@ def random_split(y: Tensor, seed: int = 0, fractions: Sequence[float] = (0.6, 0.
     return Split(train, val, test, f"random/{seed}")
 
 
-def random_splits(y: Tensor, num: int, seed: int = 0, fractions: Sequence[float] = (0.6, 0.2, 0.2)) -> list[Split]:
+def random_splits(y: Tensor, num: int, seed: int = 0, fractions: Sequence[float] = DEFAULT_FRACTIONS) -> list[Split]:
     """Draws ``num`` splits with the seeds ``seed``, ``seed + 1`` and so on; see `random_split`."""
     if num < 1:
         raise InputError(f"random_splits: num must be at least 1, got {num}.")

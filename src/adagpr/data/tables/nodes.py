@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
+from adagpr.data.catalogue import DEFAULT_FRACTIONS
 from adagpr.data.splits import mask_split, random_split
 from adagpr.data.tables.table import TableData
 from adagpr.data.tables.values import as_texts, as_whole, counted, quoted
@@ -24,13 +25,8 @@ from adagpr.errors import InputError
 from adagpr.graph import SPLIT_NAMES, Split
 
 # What a column of the split may say, in any case.
-PART_OF = {
-    "train": "train",
-    "training": "train",
-    "test": "test",
-    "testing": "test",
-    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
-}
+PART_OF = {"train": "train", "training": "train", "test": "test", "testing": "test"}
+PART_OF |= dict.fromkeys(("val", "valid", "validation", "dev"), "val")
 # More different values than this, on more than half of the rows, are measurements or texts and not classes.
 _MAX_CLASSES = 100
 # More than this are not kept, however many rows there are.
@@ -55,12 +51,7 @@ def ids_of(table: TableData, column: str) -> Any:
 
 
 def ordered_ids(ids: Any, where: str) -> tuple[Any, np.ndarray | None]:
-    """The ids in order, and the position that each had unless that is the order already.
-
-    Args:
-        ids: Ids in the order of the rows; one that occurs twice is an error.
-        where: The column that they are from.
-    """
+    """The ids in order, and the position that each had unless that is the order already; a repeated id is an error."""
     if pc.all(pc.less(ids[:-1], ids[1:]), min_count=0).as_py():
         return ids, None
     order = pc.array_sort_indices(ids)
@@ -99,11 +90,7 @@ class IdLookup:
         self._is_text = not isinstance(ids, int) and pa.types.is_large_string(ids.type)
 
     def places(self, values: Any) -> np.ndarray:
-        """The place of each id among those of the nodes, -1 for one that no node has.
-
-        Args:
-            values: Ids from `ids_of`.
-        """
+        """The place of each id from `ids_of` among those of the nodes, -1 for one that no node has."""
         is_text = pa.types.is_large_string(values.type)
         if self._is_text and not is_text and self._numbers is not None:
             order, numbers = self._numbers
@@ -167,9 +154,6 @@ class Labels:
         """The class of each row, -1 where the label is missing, and the names of the classes.
 
         Names are in the order of size for numbers, of the alphabet for texts.
-
-        Raises:
-            InputError: All labels are missing, there is one class only, or no classes but measurements or texts.
         """
         if not self._code_of:
             raise InputError(f"{self._where}: every label is missing; at least two classes are needed to learn.")
@@ -202,14 +186,6 @@ class Labels:
             f"{self._where}: there are {len(self._code_of)} different values on {self._num_known} rows; labels must be "
             "classes that return, not measurements or texts."
         )
-
-
-def classes(nodes: TableData, column: str) -> tuple[Tensor, tuple[str, ...]]:
-    """The class of each node, -1 where the label is missing, and the names of the classes; see `Labels`."""
-    labels = Labels(nodes.where(column), column)
-    labels.add(nodes)
-    y, names = labels.classes()
-    return torch.from_numpy(y.astype(np.int64)), names
 
 
 def named_classes(nodes: TableData, column: str, names: Sequence[str]) -> Tensor:
@@ -251,16 +227,10 @@ def label_messages(y: np.ndarray, names: Sequence[str]) -> list[str]:
     return messages
 
 
-def stratified_split(y: Tensor, seed: int = 0, fractions: Sequence[float] = (0.6, 0.2, 0.2)) -> Split | None:
-    """Draws one split class by class; every node of a class of one or two is for training.
+def stratified_split(y: Tensor, seed: int = 0, fractions: Sequence[float] = DEFAULT_FRACTIONS) -> Split | None:
+    """Draws one split class by class as `random_split` does; every node of a class of one or two is for training.
 
-    Args:
-        y: Class of each node, -1 where unknown.
-        seed: Chooses the split; not negative.
-        fractions: Shares of train, val and test, each above 0, together at most 1.
-
-    Returns:
-        A split named ``stratified/<seed>``, or none if every class has fewer than three labelled nodes.
+    There is none if every class has fewer than three labelled nodes.
 
     Example:
         >>> split = stratified_split(torch.tensor([0] * 5 + [1] * 5 + [2, 2]))
@@ -308,10 +278,7 @@ def check_split_codes(codes: np.ndarray, y: np.ndarray, where: str) -> list[str]
 
 
 def given_split(nodes: TableData, column: str, y: Tensor) -> tuple[Split, list[str]]:
-    """The split of a column with train, val and test in it, and sentences on what was left out.
-
-    A node with no value is in no part, nor is one without a label.
-    """
+    """The split that a column names, without nodes that have no label, and sentences on what was left out."""
     codes = split_codes(nodes, column)
     messages = check_split_codes(codes, y.numpy(), nodes.where(column))
     train, val, test = ((codes == number) & (y.numpy() >= 0) for number in (1, 2, 3))

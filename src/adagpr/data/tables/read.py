@@ -1,7 +1,4 @@
-"""`from_tables` and `read_tables`: a graph from a table of nodes and a table of edges.
-
-What does the work is imported when it is asked for, so that naming these functions costs nothing.
-"""
+"""`from_tables` and `read_tables`: a graph from a table of nodes and a table of edges."""
 
 from __future__ import annotations
 
@@ -9,20 +6,33 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from adagpr.data.catalogue import DEFAULT_FRACTIONS
+from adagpr.data.splits import check_seed
+from adagpr.data.tables.columns import Columns, feature_columns, find_columns
+from adagpr.data.tables.edges import adjacency
+from adagpr.data.tables.features import Features, fit_recipe
+from adagpr.data.tables.nodes import (
+    IdLookup,
+    Labels,
+    given_split,
+    ids_of,
+    label_messages,
+    named_classes,
+    ordered_ids,
+    stratified_split,
+)
+from adagpr.data.tables.recipe import Recipe
+from adagpr.data.tables.table import TableData, read_table
+from adagpr.data.tables.values import counted
 from adagpr.errors import InputError
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from adagpr.data.tables.columns import Columns
-    from adagpr.data.tables.features import Features
-    from adagpr.data.tables.recipe import Recipe
-    from adagpr.data.tables.table import TableData
-    from adagpr.graph import Graph, Split
-
-DEFAULT_FRACTIONS = (0.6, 0.2, 0.2)
+from adagpr.graph import Graph, Split
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,19 +97,8 @@ def from_tables(
         >>> graph.num_nodes, graph.num_edges, graph.class_names, graph.y.tolist()
         (3, 4, ('a', 'b'), [0, 1, -1])
     """
-    return read_tables(
-        nodes,
-        edges,
-        label,
-        id=id,
-        source=source,
-        target=target,
-        weight=weight,
-        directed=directed,
-        features=features,
-        as_is=as_is,
-        split_column=split_column,
-    ).graph
+    ends: dict[str, Any] = {"id": id, "source": source, "target": target, "weight": weight, "directed": directed}
+    return read_tables(nodes, edges, label, features=features, as_is=as_is, split_column=split_column, **ends).graph
 
 
 def read_tables(
@@ -120,25 +119,12 @@ def read_tables(
     recipe: Recipe | Mapping[str, Any] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Tables:
-    """Makes a graph and a split from two tables, and says what was found. The first arguments are of `from_tables`.
+    """Makes a graph and a split from two tables, and says what was found.
 
-    Args:
-        nodes: One row per node.
-        edges: One row per edge.
-        label: Column of the classes; may be none where ``class_names`` are given.
-        id: Column of the ids.
-        source: Column where edges start.
-        target: Column where edges end.
-        weight: Column of the weights.
-        directed: Whether edges are directed.
-        features: Columns to make features of.
-        as_is: Whether numbers are taken as they are.
-        split_column: Column that says train, val or test. Without one a split is drawn class by class, in which every
-            node of a class of one or two is for training.
-        seed: Chooses the split that is drawn.
-        fractions: Shares of train, val and test in it.
-        recipe: How to make the features, as kept from training; by default found from the table.
-        class_names: The classes of a trained model, for tables to predict; no split is made then.
+    The first arguments are those of `from_tables`. Without a ``split_column`` a split is drawn class by class, in which
+    every node of a class of one or two is for training; ``seed`` chooses it, and ``fractions`` are its shares of train,
+    val and test. A ``recipe`` kept from training says how to make the features; by default it is found from the table.
+    For tables to predict, ``class_names`` are those of the trained model, ``label`` may be none, and no split is made.
 
     Example:
         >>> people = {"id": [7, 9, 4], "age": [31, 47, 28], "topic": ["a", "b", "a"]}
@@ -148,13 +134,6 @@ def read_tables(
         >>> tables.messages[0]
         "nodes: 3 rows; ids from column 'id', labels from column 'topic'."
     """
-    from adagpr.data.splits import check_seed
-    from adagpr.data.tables.columns import find_columns
-    from adagpr.data.tables.edges import adjacency
-    from adagpr.data.tables.nodes import IdLookup, ids_of, ordered_ids
-    from adagpr.data.tables.table import read_table
-    from adagpr.graph import Graph
-
     check_seed("read_tables", seed)
     if label is None and class_names is None:
         raise InputError("read_tables: label must name the column of the classes.")
@@ -171,7 +150,8 @@ def read_tables(
     given: dict[str, Any] = {"id": id, "source": source, "target": target, "weight": weight, "features": features}
     given |= {"directed": directed or None, "as_is": as_is or None, "split_column": split_column}
     origin = _origin(nodes, edges, label, given)
-    graph = Graph(made.x, adj, y, names, _node_ids(ids), _name(nodes), messages, origin, stored)
+    node_ids = ids.to_numpy() if pa.types.is_integer(ids.type) else np.array(ids.to_pylist(), dtype=object)
+    graph = Graph(made.x, adj, y, names, node_ids, _name(nodes), messages, origin, stored)
     return Tables(graph, split, made.recipe, num_unseen, messages)
 
 
@@ -185,17 +165,15 @@ def _origin(nodes: Any, edges: Any, label: str | None, given: dict[str, Any]) ->
 
 def _targets(
     table: TableData, columns: Columns, seed: int, fractions: Sequence[float], class_names: Sequence[str] | None
-) -> tuple[Any, tuple[str, ...], Split | None, list[str]]:
+) -> tuple[Tensor, tuple[str, ...], Split | None, list[str]]:
     """Classes, their names, the split, and sentences about them."""
-    import torch
-
-    from adagpr.data.tables.nodes import classes, given_split, label_messages, named_classes, stratified_split
-
     if class_names is not None:
         y = named_classes(table, columns.label, class_names) if columns.label else torch.full((len(table),), -1)
         return y, tuple(class_names), None, []
-    y, names = classes(table, str(columns.label))
-    messages = label_messages(y.numpy(), names)
+    labels = Labels(table.where(str(columns.label)), str(columns.label))
+    labels.add(table)
+    codes, names = labels.classes()
+    y, messages = torch.from_numpy(codes.astype(np.int64)), label_messages(codes, names)
     if columns.split is not None:
         split, about = given_split(table, columns.split, y)
         return y, names, split, messages + about
@@ -213,13 +191,6 @@ def _features(
     recipe: Recipe | Mapping[str, Any] | None,
 ) -> tuple[Features, np.ndarray]:
     """The features with their recipe, found or applied, and the number of unseen categories of each node."""
-    import numpy as np
-
-    from adagpr.data.tables.columns import feature_columns
-    from adagpr.data.tables.features import Features, fit_recipe
-    from adagpr.data.tables.recipe import Recipe
-    from adagpr.data.tables.values import counted
-
     if recipe is None:
         wanted, about = feature_columns(table, columns.of_nodes, features)
         fitted = fit_recipe(table, wanted, as_is=as_is, asked=features is not None)
@@ -231,14 +202,6 @@ def _features(
     if unseen:
         messages.append(f"With a category that was never seen in training: {unseen} of {len(table)} nodes.")
     return Features(known, x, tuple(messages)), num_unseen
-
-
-def _node_ids(ids: Any) -> np.ndarray:
-    """Whole numbers, or texts as they are."""
-    import numpy as np
-    import pyarrow as pa
-
-    return np.asarray(ids.to_numpy()) if pa.types.is_integer(ids.type) else np.array(ids.to_pylist(), dtype=object)
 
 
 def _name(nodes: Any) -> str:
