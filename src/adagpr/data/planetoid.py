@@ -146,10 +146,7 @@ def graph_from_planetoid(read: Callable[[str], bytes], stem: str, name: str) -> 
     names = tuple(str(label) for label in range(parts["ally"].shape[1]))
     num_train = len(parts["y"])
     public = Split(
-        torch.arange(num_train),
-        torch.arange(num_train, num_train + NUM_VAL),
-        torch.from_numpy(np.sort(test)),
-        "public",
+        torch.arange(num_train), torch.arange(num_train, num_train + NUM_VAL), torch.from_numpy(np.sort(test)), "public"
     )
     return Graph(compact_features(x), adj, torch.from_numpy(y), names, name=name), public
 

@@ -172,12 +172,8 @@ def _sort_edges(job: Job) -> dict[str, Any]:
     lookup = tables.IdLookup(job.num_nodes if ids is None else ids)
     num_zero, num_rows = 0, 0
     for block in job.edges.blocks(columns.of_edges, max(4096, min(MAX_EDGES, job.slice_bytes // 512))):
-        sources, targets = tables.read_ends(block, columns, lookup, job.nodes.where(columns.id))
-        weights = None if columns.weight is None else tables.read_weights(block, columns.weight)
-        if weights is not None:
-            kept = weights > 0
-            num_zero += int((~kept).sum())
-            sources, targets, weights = sources[kept], targets[kept], weights[kept]
+        sources, targets, weights, num_left_out = tables.read_edges(block, columns, lookup, job.nodes.where(columns.id))
+        num_zero += num_left_out
         sorter.add(sources, targets, weights, is_reverse=False)
         if not job.directed:
             sorter.add(targets, sources, weights, is_reverse=True)

@@ -29,16 +29,7 @@ Table = TableData | TableFile
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of two tables.
-
-    Attributes:
-        label: Classes, in the table of nodes; none where there is nothing to learn from.
-        id: Ids of the nodes.
-        source: Where edges start.
-        target: Where edges end.
-        weight: Weights of the edges, if they have some.
-        split: What says train, val or test, if there is such a column.
-    """
+    """The columns of two tables; there is no label where there is nothing to learn from."""
 
     label: str | None
     id: str
@@ -88,17 +79,8 @@ def find_columns(
 ) -> Columns:
     """The columns that were named, and for those that were not the ones of usual names and fitting values.
 
-    All rows are looked at, so that tables give the same columns read whole or in batches.
-
-    Args:
-        nodes: The table of nodes.
-        edges: The table of edges.
-        label: Column of the classes.
-        id: Column of the ids; see `adagpr.from_tables` for what is looked for.
-        source: Column where edges start.
-        target: Column where edges end.
-        weight: Column of the weights; an empty name means that there are none.
-        split_column: Column that says train, val or test.
+    All rows are looked at, so that tables give the same columns read whole or in batches. The arguments are those of
+    `adagpr.from_tables`.
     """
     source, target, weight = _edge_columns(edges, source, target, weight)
     for column in (label, split_column):
@@ -115,13 +97,7 @@ def find_columns(
 def feature_columns(nodes: Table, taken: Sequence[str], features: Sequence[str] | None) -> tuple[list[str], list[str]]:
     """The columns to make features of, in the order of the table: those named, else all that have a name and are free.
 
-    Args:
-        nodes: The table of nodes.
-        taken: Columns of ids, labels and the split.
-        features: The columns that were named, if any.
-
-    Returns:
-        The columns, and a sentence on those that are left out because they have no name.
+    With them comes a sentence on those that are left out because they have no name.
     """
     if isinstance(features, str):
         raise InputError(f"features must be a list of columns, got '{features}'.")

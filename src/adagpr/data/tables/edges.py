@@ -20,14 +20,7 @@ _NUM_SHOWN = 3
 
 @dataclass
 class EdgeCounts:
-    """What was found in a table of edges.
-
-    Attributes:
-        num_zero: Rows with weight 0.
-        num_repeated: Rows that repeat an edge.
-        num_loops: Edges from a node to itself.
-        num_alone: Nodes without an edge to another.
-    """
+    """Rows with weight 0 and rows that repeat an edge, edges from a node to itself, nodes without another edge."""
 
     num_zero: int = 0
     num_repeated: int = 0
@@ -35,13 +28,7 @@ class EdgeCounts:
     num_alone: int = 0
 
     def messages(self, edges: str, is_weighted: bool, num_nodes: int) -> list[str]:
-        """Sentences on what was odd.
-
-        Args:
-            edges: Name of the table.
-            is_weighted: Whether its edges have weights.
-            num_nodes: Number of all nodes.
-        """
+        """Sentences on what was odd in the table called ``edges``."""
         messages = []
         if self.num_zero:
             messages.append(f"{counted(self.num_zero, 'row')} of {edges} with weight 0 left out.")
@@ -55,15 +42,8 @@ class EdgeCounts:
         return messages
 
 
-def read_ends(edges: TableData, columns: Columns, lookup: IdLookup, ids_at: str) -> tuple[np.ndarray, np.ndarray]:
-    """The nodes at both ends of each row; an id that no node has is an error.
-
-    Args:
-        edges: The table of edges, or a block of one.
-        columns: Its columns.
-        lookup: The ids of the nodes.
-        ids_at: Where those ids are, for errors.
-    """
+def _read_ends(edges: TableData, columns: Columns, lookup: IdLookup, ids_at: str) -> tuple[np.ndarray, np.ndarray]:
+    """The nodes at both ends of each row; an id that no node has is an error that says where ids are (``ids_at``)."""
     sources, targets = (lookup.places(ids_of(edges, column)) for column in (columns.source, columns.target))
     rows = np.flatnonzero((sources < 0) | (targets < 0))
     if len(rows) == 0:
@@ -78,7 +58,7 @@ def read_ends(edges: TableData, columns: Columns, lookup: IdLookup, ids_at: str)
     raise InputError(f"{edges.name}: {what} not in {ids_at}: {first}{', '.join(shown)}.")
 
 
-def read_weights(edges: TableData, column: str) -> np.ndarray:
+def _read_weights(edges: TableData, column: str) -> np.ndarray:
     """The weight of each row: a number that is not negative, else an error."""
     kind = edges.kind(column)
     if kind not in ("whole", "real", "missing"):
@@ -98,12 +78,22 @@ def read_weights(edges: TableData, column: str) -> np.ndarray:
     return weight
 
 
+def read_edges(
+    edges: TableData, columns: Columns, lookup: IdLookup, ids_at: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, int]:
+    """The ends and weights of the rows of a table, or of a block of one, and how many with weight 0 are left out."""
+    sources, targets = _read_ends(edges, columns, lookup, ids_at)
+    if columns.weight is None:
+        return sources, targets, None, 0
+    weights = _read_weights(edges, columns.weight)
+    kept = weights > 0
+    return sources[kept], targets[kept], weights[kept], int((~kept).sum())
+
+
 def merge_repeated(keys: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
     """Each key once, in order, with the sum of its weights, added in the order of their size.
 
-    Args:
-        keys: Numbers that name edges, not negative; sorted in place where there are no weights.
-        weights: Their weights, if they have some.
+    Keys are numbers from 0 up that name edges; where there are no weights they are sorted in place.
     """
     if weights is None:
         keys.sort()
@@ -120,23 +110,9 @@ def merge_repeated(keys: np.ndarray, weights: np.ndarray | None) -> tuple[np.nda
 def adjacency(
     lookup: IdLookup, num_nodes: int, edges: TableData, columns: Columns, directed: bool, ids_at: str
 ) -> tuple[sp.csr_array, list[str]]:
-    """The matrix of an edge table, and sentences on what was odd in it.
-
-    Args:
-        lookup: The ids of the nodes.
-        num_nodes: Number of nodes.
-        edges: The edge table.
-        columns: Its columns.
-        directed: Whether the edges are directed.
-        ids_at: Where the ids are, for errors.
-    """
-    sources, targets = read_ends(edges, columns, lookup, ids_at)
-    weights = None if columns.weight is None else read_weights(edges, columns.weight)
+    """The matrix of an edge table, and sentences on what was odd in it."""
     counts = EdgeCounts()
-    if weights is not None:
-        kept = weights > 0
-        counts.num_zero = int((~kept).sum())
-        sources, targets, weights = sources[kept], targets[kept], weights[kept]
+    sources, targets, weights, counts.num_zero = read_edges(edges, columns, lookup, ids_at)
     keys, weights = merge_repeated(sources * num_nodes + targets, weights)
     counts.num_repeated = len(sources) - len(keys)
     sources, targets = keys // num_nodes, keys % num_nodes

@@ -48,13 +48,7 @@ _NUM_NAMES = 5
 
 @dataclass(eq=False)
 class Features:
-    """What was made of a table.
-
-    Attributes:
-        recipe: How to make it again.
-        x: The features, one row per node.
-        messages: What a person should know, one sentence each.
-    """
+    """What was made of a table, how to make it again, and what a person should know, one sentence each."""
 
     recipe: Recipe
     x: Tensor | sp.csr_array
@@ -79,14 +73,8 @@ class _Fit:
 def fit_recipe(table: TableData, columns: Sequence[str], *, as_is: bool = False, asked: bool = False) -> Features:
     """Makes features of columns and keeps how it was done.
 
-    Args:
-        table: The table, in the order of the node ids.
-        columns: The columns to use.
-        as_is: Whether numbers are taken as they are and all else is left out.
-        asked: Whether the caller named the columns, so that one that cannot be used is an error.
-
-    Raises:
-        InputError: A column is all missing, mixes numbers and words, holds infinity, or no column is left.
+    With ``as_is`` numbers are taken as they are and all else is left out. If the caller ``asked`` for the columns, one
+    that cannot be used is an error.
 
     Example:
         >>> from adagpr.data.tables.table import read_table
@@ -120,13 +108,7 @@ def fit_recipe(table: TableData, columns: Sequence[str], *, as_is: bool = False,
 def as_is_columns(
     table: TableData | TableFile, columns: Sequence[str], asked: bool
 ) -> tuple[list[NumberColumn | VectorColumn], list[str]]:
-    """What is made of columns whose numbers are taken as they are, and sentences on it, the first one in short.
-
-    Args:
-        table: The table.
-        columns: The columns to use.
-        asked: Whether the caller named them, so that one without numbers is an error.
-    """
+    """What is made of columns whose numbers are taken as they are, and sentences on it, the first one in short."""
     entries: list[NumberColumn | VectorColumn] = []
     messages = []
     for column in columns:
@@ -218,7 +200,8 @@ def _number(fit: _Fit, column: str, kind: Literal["number", "date", "boolean"]) 
         position = table.first(np.abs(numbers) == np.abs(known).max())
         raise InputError(f"{table.where(column, position)}: the number is too large to be scaled.")
     if num_missing:
-        fit.messages.append(_missing(column, num_missing, has_missing))
+        where = "; a feature says where" if has_missing else ""
+        fit.messages.append(f"Column '{column}' has {counted(num_missing, 'missing value')}, taken as the mean{where}.")
     if known.min() == known.max() or deviation == 0:
         if not has_missing:
             fit.leave_out(column, "it is the same on every row")
@@ -228,11 +211,6 @@ def _number(fit: _Fit, column: str, kind: Literal["number", "date", "boolean"]) 
     entry = NumberColumn(name=column, kind=kind, shift=shift, scale=scale, fill=mean, has_missing=has_missing)
     fit.columns.append(entry)
     fit.blocks.append(entry.block(table))
-
-
-def _missing(column: str, count: int, has_missing: bool) -> str:
-    where = "; a feature says where" if has_missing else ""
-    return f"Column '{column}' has {counted(count, 'missing value')}, taken as the mean{where}."
 
 
 def _category(fit: _Fit, column: str) -> None:
@@ -248,9 +226,8 @@ def _category(fit: _Fit, column: str) -> None:
     if num_missing:
         fit.messages.append(f"Column '{column}' has {counted(num_missing, 'missing value')}, taken as a category.")
     if rare:
-        fit.messages.append(
-            f"Column '{column}' has {counted(len(rare), 'value')} of one row only, counted as one category."
-        )
+        values_once = counted(len(rare), "value")
+        fit.messages.append(f"Column '{column}' has {values_once} of one row only, counted as one category.")
     fit.columns.append(entry)
     fit.blocks.append(entry.block(fit.table)[0])
 

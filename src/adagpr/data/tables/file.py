@@ -1,7 +1,7 @@
 """Tables in files, read whole or in batches: text with commas or tabs, Parquet, Feather or Arrow, compressed or not.
 
 Every value of a text file is read as a text; what a column holds is found afterwards by `adagpr.data.tables.values`,
-which can then say which row is the odd one. Rows are counted from 1, in a text file from the first below the header.
+which can then say which row is the odd one.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
-from adagpr.data.tables.table import Named, TableData, checked_arrays, checked_names, table_of
+from adagpr.data.tables.table import Named, TableData, checked_arrays, checked_names, one_line, table_of
 from adagpr.data.tables.values import Kind, NumberCount, kind_of, kind_of_type, plain, quoted, wider
 from adagpr.errors import InputError
 
@@ -44,22 +44,23 @@ _NOT_UTF8 = re.compile(r"CSV column #(\d+): Row #(\d+): .*UTF8")
 _SHORT_ROW, _PACKED = 12, 4
 
 
-class TableFile(Named):
-    """A file that holds a table.
+class _Header(NamedTuple):
+    """Names of a text file's columns, lines that they take with empty ones above, and whether rows are below."""
 
-    Attributes:
-        path: Where it is.
-        name: What to call it in errors.
-        is_text: Whether values are written as texts.
+    names: list[str]
+    num_lines: int
+    has_rows: bool
+
+
+class TableFile(Named):
+    """A file that holds a table; it is read when something is asked for.
+
+    Args:
+        path: A file of a known ending.
+        scratch: Folder on whose disk a compressed Parquet, Feather or Arrow file is unpacked; else in memory.
     """
 
     def __init__(self, path: Path | str | os.PathLike[str], scratch: Path | None = None) -> None:
-        """Checks that there is such a file; it is read when something is asked for.
-
-        Args:
-            path: A file of a known ending.
-            scratch: Folder on whose disk a compressed Parquet, Feather or Arrow file is unpacked; else in memory.
-        """
         self.path, self.name, self._scratch = Path(path), os.fspath(path), scratch
         self._compression = _COMPRESSIONS.get(self.path.suffix.lower())
         self._ending = (self.path.with_suffix("") if self._compression else self.path).suffix.lower()
@@ -80,7 +81,7 @@ class TableFile(Named):
 
     @cached_property
     def _raw_names(self) -> list[str]:
-        found: list[str] = self._guarded(lambda: self._header[0] if self.is_text else self._schema.names)
+        found: list[str] = self._guarded(lambda: self._header.names if self.is_text else self._schema.names)
         return found
 
     @property
@@ -145,25 +146,15 @@ class TableFile(Named):
         self.num_rows = num_rows
 
     def read(self, may_be_empty: bool = False) -> TableData:
-        """The whole table.
-
-        Args:
-            may_be_empty: Whether a header without rows is a table too.
-        """
-        if self.is_text and self.names and not self._has_rows and not may_be_empty:
+        """The whole table; a header without rows is one only if it ``may_be_empty``."""
+        if self.is_text and self.names and not self._header.has_rows and not may_be_empty:
             raise InputError(f"{self.name}: there is a header but no row below it.")
         arrays = self._guarded(lambda: self._arrays(self._read()))
-        return table_of(
-            self.name, dict(zip(self.names, arrays, strict=True)), self.nameless, may_be_empty, self.is_text
-        )
+        columns = dict(zip(self.names, arrays, strict=True))
+        return table_of(self.name, columns, self.nameless, may_be_empty, self.is_text)
 
     def blocks(self, columns: Iterable[str], rows: int = BLOCK_ROWS) -> Iterator[TableData]:
-        """Some columns in tables of at least so many rows, and less than twice as many; the last one may be shorter.
-
-        Args:
-            columns: The columns, in the order in which the file has them.
-            rows: How many rows at a time.
-        """
+        """Some columns in tables of at least so many rows, and less than twice as many; the last one may be shorter."""
         wanted = [column for column in self.names if column in set(columns)]
         first, count, held = 1, 0, []
         for batch in self._batches([self.names.index(column) for column in wanted], rows):
@@ -207,21 +198,19 @@ class TableFile(Named):
         except FileNotFoundError as error:
             raise InputError(f"{self.name}: there is no such file.") from error
         except Exception as error:
-            raise (self._odd_row(str(error)) if self.is_text else None) or self._broken(error) from error
-
-    def _broken(self, error: Exception) -> InputError:
-        reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
-        return InputError(f"{self.name}: the file is broken, cut short or of another kind ({reason}).")
+            reason = f"the file is broken, cut short or of another kind ({one_line(error)})"
+            odd_row = self._odd_row(str(error)) if self.is_text else None
+            raise odd_row or InputError(f"{self.name}: {reason}.") from error
 
     def _odd_row(self, reason: str) -> InputError | None:
         """The error for a row of a text file that Arrow stopped at."""
         ragged, not_utf8 = _RAGGED.search(reason), _NOT_UTF8.search(reason)
         if ragged:
-            row, count = int(ragged[1]) - self._num_header_lines, ragged[2]
+            row, count = int(ragged[1]) - self._header.num_lines, ragged[2]
             values = "is 1 value" if count == "1" else f"are {count} values"
             return InputError(f"{self.name}, row {row}: there {values}, but the header names {len(self.names)}.")
         if not_utf8:
-            place = f"{self.where(self.names[int(not_utf8[1])])}, row {int(not_utf8[2]) - self._num_header_lines}"
+            place = f"{self.where(self.names[int(not_utf8[1])])}, row {int(not_utf8[2]) - self._header.num_lines}"
             return InputError(f"{place}: the bytes are not UTF-8. Save the file as UTF-8.")
         if "straddling" in reason:
             return InputError(
@@ -230,17 +219,8 @@ class TableFile(Named):
             )
         return None
 
-    @property
-    def _num_header_lines(self) -> int:
-        return self._header[1]
-
-    @property
-    def _has_rows(self) -> bool:
-        return self._header[2]
-
     @cached_property
-    def _header(self) -> tuple[list[str], int, bool]:
-        """Names of a text file's columns, lines that they take with empty ones above, and whether rows are below."""
+    def _header(self) -> _Header:
         delimiter = _DELIMITERS[self._ending]
         with pa.input_stream(str(self.path), compression=self._compression) as stream:
             text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
@@ -269,7 +249,7 @@ class TableFile(Named):
                 f"{self.name}: there is a single column, {quoted(names[0])}; its values look as if they were separated "
                 f"by {_WORDS[others[0]]}, not by {_WORDS[delimiter]}: {hint}."
             )
-        return [column.strip() for column in names], num_lines, has_rows
+        return _Header([column.strip() for column in names], num_lines, has_rows)
 
     @cached_property
     def _schema(self) -> Any:
@@ -283,7 +263,7 @@ class TableFile(Named):
         if self.is_text:
             columns = list(range(len(self.names)))
             schema = pa.schema([(str(number), pa.large_string()) for number in columns])
-            batches = list(self._csv(columns, _WHOLE_BYTES)) if self._has_rows else []
+            batches = list(self._csv(columns, _WHOLE_BYTES)) if self._header.has_rows else []
             return pa.Table.from_batches(batches, schema)
         if self._ending in _PARQUET:
             return pq.ParquetFile(self._open(False)).read()
@@ -297,7 +277,7 @@ class TableFile(Named):
 
     def _open_batches(self, columns: list[int], rows: int) -> Iterator[Any]:
         if self.is_text:
-            return iter(self._csv(columns, _BLOCK_BYTES)) if self._has_rows else iter(())
+            return iter(self._csv(columns, _BLOCK_BYTES)) if self._header.has_rows else iter(())
         if self._ending in _PARQUET:
             file = pq.ParquetFile(self._open(), memory_map=True, pre_buffer=False)
             names = [self._schema.names[number] for number in columns]
@@ -314,7 +294,7 @@ class TableFile(Named):
         return arrow_csv.open_csv(
             pa.input_stream(str(self.path), compression=self._compression),
             arrow_csv.ReadOptions(
-                use_threads=False, block_size=block_bytes, skip_rows=self._num_header_lines, column_names=names
+                use_threads=False, block_size=block_bytes, skip_rows=self._header.num_lines, column_names=names
             ),
             arrow_csv.ParseOptions(delimiter=_DELIMITERS[self._ending], newlines_in_values=True),
             arrow_csv.ConvertOptions(
@@ -337,12 +317,9 @@ class TableFile(Named):
                 raise error from None
 
     def _open(self, is_mapped: bool = True) -> Any:
-        """The bytes of a Parquet, Feather or Arrow file, unpacked where needed.
-
-        Args:
-            is_mapped: Whether the file may be mapped into memory, where it must not change as long as rows are used.
-        """
+        """The bytes of a Parquet, Feather or Arrow file, unpacked where needed."""
         if self._compression is None:
+            # A file that is mapped into memory must not change as long as rows are used.
             return pa.memory_map(str(self.path)) if is_mapped else pa.OSFile(str(self.path))
         return pa.BufferReader(self._unpacked) if self._scratch is None else pa.PythonFile(self._unpacked)
 

@@ -50,26 +50,20 @@ class Named:
 
 @dataclass(frozen=True, eq=False)
 class TableData(Named):
-    """A table, or some rows of one, whose columns get their type when they are first looked at.
-
-    Attributes:
-        name: What to call the table in errors.
-        columns: Values by name.
-        rows: Number of each row in the source, from 1.
-        is_text: Whether the columns are texts whose type is still to be found.
-        nameless: Columns that have no name in the source, such as the index of a data frame.
-        categorical: Columns that the source itself calls categories.
-        types: Types of the columns of a text file, as far as they are known from all of its rows.
-        is_part: Whether there are more rows than these.
-    """
+    """A table, or some rows of one, whose columns get their type when they are first looked at."""
 
     name: str
     columns: Mapping[str, Any]
+    # Number of each row in the source, from 1.
     rows: np.ndarray
+    # Whether the columns are texts whose type is still to be found.
     is_text: bool = False
+    # Columns that have no name in the source, such as the index of a data frame, and those that it calls categories.
     nameless: frozenset[str] = frozenset()
     categorical: frozenset[str] = frozenset()
+    # Types of the columns of a text file, as far as they are known from all of its rows.
     types: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    # Whether there are more rows than these.
     is_part: bool = False
     _typed: dict[str, Any] = field(default_factory=dict, repr=False)
 
@@ -163,18 +157,9 @@ def _first_failing(values: Any) -> int | None:
 
 
 def read_table(source: Any, what: str, may_be_empty: bool = False) -> TableData:
-    """Reads a table.
+    """Reads a file, an Arrow table, a data frame, anything that gives Arrow's data, or a dictionary of columns.
 
-    Args:
-        source: The path of a file (.csv, .tsv, .parquet, .feather or .arrow, each also with .gz, .bz2 or .zst behind),
-            an Arrow table, a pandas or polars data frame, anything with ``__arrow_c_stream__`` or ``to_arrow``, or a
-            dictionary of columns.
-        what: What to call it in errors unless it is a file: ``nodes`` or ``edges``.
-        may_be_empty: Whether a header without rows is a table too.
-
-    Raises:
-        InputError: The file is missing, broken, empty or of an unknown kind; names the file and, where there is one,
-            the column and the row.
+    In errors it is called ``what`` unless it is a file; a header without rows is a table only if it ``may_be_empty``.
 
     Example:
         >>> table = read_table({"id": [3, 1], "topic": ["a", None]}, "nodes")
@@ -192,10 +177,14 @@ def read_table(source: Any, what: str, may_be_empty: bool = False) -> TableData:
     except InputError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
-        raise InputError(f"{what}: cannot be read as a table ({reason}).") from error
+        raise InputError(f"{what}: cannot be read as a table ({one_line(error)}).") from error
     names, nameless = checked_names([name for name, _ in columns], what)
     return table_of(what, dict(zip(names, (values for _, values in columns), strict=True)), nameless, may_be_empty)
+
+
+def one_line(error: Exception) -> str:
+    """What an exception of another library says, for a sentence."""
+    return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
 
 
 def checked_names(names: Sequence[str], table: str) -> tuple[list[str], frozenset[str]]:

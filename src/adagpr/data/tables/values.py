@@ -66,11 +66,7 @@ def kind_of_type(kind: Any) -> Kind:
 
 
 def plain(values: Any) -> Any:
-    """A column of any source in one of the few forms; NaN and the empty text become missing.
-
-    Raises:
-        pa.ArrowException: The values do not fit their type, such as bytes that are no text.
-    """
+    """A column of any source in one of the few forms; NaN and the empty text become missing."""
     kind = values.type
     if isinstance(kind, pa.BaseExtensionType):
         values, kind = values.cast(kind.storage_type), kind.storage_type
@@ -78,9 +74,7 @@ def plain(values: Any) -> Any:
         values, kind = pc.run_end_decode(values), kind.value_type
     if pa.types.is_dictionary(kind):
         values, kind = values.cast(kind.value_type), kind.value_type
-    values = _narrow(values, kind)
-    if pa.types.is_floating(values.type):
-        return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+    values = _missing_where_nan(_narrow(values, kind))
     if pa.types.is_large_string(values.type):
         return pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
     return values
@@ -129,11 +123,8 @@ def without_missing_words(texts: Any) -> Any:
 def typed(texts: Any, kind: Any = None) -> Any:
     """Texts of a file in the narrowest type that fits all of them: whole, real, boolean, date, else as they are.
 
-    Numbers that are filled up with zeros, such as 007, are codes and stay texts.
-
-    Args:
-        texts: A column, or a part of one.
-        kind: The type of the whole column, where it is known already.
+    Numbers that are filled up with zeros, such as 007, are codes and stay texts. Of a part of a column, ``kind`` is the
+    type of the whole if that is known already.
 
     Example:
         >>> typed(pa.array(["1", "NA", "3"], pa.large_string())).to_pylist()
@@ -215,13 +206,7 @@ def is_number_text(texts: Any) -> np.ndarray:
 
 @dataclass
 class NumberCount:
-    """How many values of a text file's column are numbers, counted block by block.
-
-    Attributes:
-        num_known: Values that are not missing.
-        num_numbers: Those of them that are numbers.
-        word: The row and the text of the first that is none.
-    """
+    """How many known values of a text file's column are numbers, and row and text of the first that is none."""
 
     num_known: int = 0
     num_numbers: int = 0

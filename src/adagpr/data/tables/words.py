@@ -20,8 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import scipy.sparse as sp
 
-__all__ = ["Tokens", "choose_words", "tfidf", "tokenise"]
-
 # Rows are taken apart in groups, so that memory for the words of long texts stays small.
 _ROWS_AT_ONCE = 20_000
 _BETWEEN_WORDS = r"[^\pL\pN_]+"
@@ -30,26 +28,13 @@ _MIN_TEXTS = 2
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """The words of a column of texts, each as a row, a position in ``words`` and a count.
-
-    Attributes:
-        num_rows: Number of texts.
-        rows: Text of each entry, in order.
-        codes: Word of each entry; a word occurs once per row.
-        counts: How often the word is in the text.
-        words: The distinct words, in no particular order.
-    """
+    """The distinct words of a column of texts, and an entry per row and word with its position in ``words``."""
 
     num_rows: int
     rows: np.ndarray
     codes: np.ndarray
     counts: np.ndarray
     words: list[str]
-
-    @property
-    def num_texts(self) -> np.ndarray:
-        """In how many texts each word is."""
-        return np.bincount(self.codes, minlength=len(self.words))
 
 
 def tokenise(texts: Any) -> Tokens:
@@ -108,7 +93,7 @@ def choose_words(tokens: Tokens, limit: int) -> tuple[list[str], list[float], in
     A word counts if it is in at least two texts. Of more than ``limit`` those in most texts stay, ties going to the
     first in the alphabet, so that the order of the rows changes nothing.
     """
-    num_texts = tokens.num_texts
+    num_texts = np.bincount(tokens.codes, minlength=len(tokens.words))
     shared = np.flatnonzero(num_texts >= _MIN_TEXTS)
     words = [tokens.words[code] for code in shared]
     count_of = dict(zip(words, (int(num_texts[code]) for code in shared), strict=True))
