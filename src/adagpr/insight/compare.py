@@ -159,7 +159,10 @@ def compare(
     if measure not in _MEASURES:
         raise unknown_name("measure", measure, _MEASURES)
     a, b = _read(runs_a, measure), _read(runs_b, measure)
-    path_a, path_b = folder_of_runs(runs_a), folder_of_runs(runs_b)
+    paths = folder_of_runs(runs_a), folder_of_runs(runs_b)
+    name_a, name_b = (path.resolve().name.removesuffix(".json") for path in paths)
+    if name_a == name_b:
+        name_a, name_b = map(str, paths)
     _check_same_data(a, b)
     pairs, remarks = _pair(a, b)
     differences = [pair.difference for pair in pairs]
@@ -170,10 +173,9 @@ def compare(
     leader = "A is better" if mean_difference > 0 else "B is better"
     splits = {pair.split for pair in pairs}
     num_nodes = min((run.num_nodes for run in [*a, *b] if run.num_nodes and run.split in splits), default=None)
-    same_name = _name(path_a) == _name(path_b)
     return Comparison(
-        name_a=str(path_a) if same_name else _name(path_a),
-        name_b=str(path_b) if same_name else _name(path_b),
+        name_a=name_a,
+        name_b=name_b,
         dataset=a[0].dataset,
         measure=measure,
         pairs=tuple(pairs),
@@ -192,10 +194,6 @@ def compare(
         verdict=leader if test.p_value < LEVEL else "no difference shown",
         remarks=tuple(remarks),
     )
-
-
-def _name(path: Path) -> str:
-    return path.resolve().name.removesuffix(".json")
 
 
 def folder_of_runs(runs: Path | str | Sequence[Run]) -> Path:
