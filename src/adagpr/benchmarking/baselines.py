@@ -22,7 +22,6 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from adagpr.errors import InputError, unknown_name
@@ -46,15 +45,12 @@ class Baseline(nn.Module):
         super().__init__()
         if model.pair_norm is not None or model.drop_edge > 0 or model.arguments["weight_maps"] != "shared":
             raise InputError(f"{self.name}: drop_edge must be 0, pair_norm none and weight_maps 'shared'.")
-        self.dropout = model.dropout
+        self.drop = nn.Dropout(model.dropout)
         self.lin_in = copy.deepcopy(model.lin_in)
-        # These hold parameters and coefficients; what they compute is computed here instead.
         self.convs = copy.deepcopy(model.convs)
+        # These hold parameters and coefficients; what they compute is computed here instead.
+        self.holders = [conv for conv in self.convs if isinstance(conv, AdaGPRConv)]
         self.lin_out = copy.deepcopy(model.lin_out)
-
-    def holders(self) -> list[AdaGPRConv]:
-        """The layers' parameters."""
-        return [conv for conv in self.convs if isinstance(conv, AdaGPRConv)]
 
     def prepare(self, graph: Graph, dtype: torch.dtype = torch.float32) -> Any:
         """What `forward` takes as its structure, made once."""
@@ -70,7 +66,7 @@ class Baseline(nn.Module):
 
     def layer(self, index: int, h: Tensor, h_0: Tensor, structure: Any) -> Any:
         """One layer without activation: hop after hop, each added with its coefficient."""
-        conv = self.holders()[index]
+        conv = self.holders[index]
         coeffs = conv.coeffs() * (1 - conv.alpha)
         support = torch.add(coeffs[0] * h, h_0, alpha=conv.alpha)
         for k in range(1, len(coeffs)):
@@ -80,15 +76,10 @@ class Baseline(nn.Module):
 
     def forward(self, x: Tensor, structure: Any) -> Any:
         """Logits of all nodes; ``x`` is dense."""
-        h_0 = self.lin_in(self.drop(x)).relu()
-        h = h_0
+        h = h_0 = self.lin_in(self.drop(x)).relu()
         for index in range(len(self.convs)):
             h = self.layer(index, self.drop(h), h_0, structure).relu()
         return self.lin_out(self.drop(h))
-
-    def drop(self, x: Tensor) -> Tensor:
-        """Torch's own dropout."""
-        return F.dropout(x, self.dropout, training=self.training)
 
 
 class DensePowers(Baseline):
@@ -99,7 +90,7 @@ class DensePowers(Baseline):
 
     def structure(self, op: Operator) -> Tensor:
         """All powers from 0 on, ``[num_coeffs, nodes, nodes]``."""
-        num_coeffs = max(conv.num_coeffs for conv in self.holders())
+        num_coeffs = max(conv.num_coeffs for conv in self.holders)
         powers = torch.zeros(num_coeffs, op.num_nodes, op.num_nodes, dtype=op.matrix.dtype)
         powers[0].fill_diagonal_(1.0)
         for k in range(1, num_coeffs):
@@ -108,7 +99,7 @@ class DensePowers(Baseline):
 
     def layer(self, index: int, h: Tensor, h_0: Tensor, structure: Any) -> Any:
         """The powers are summed to one dense matrix before the product."""
-        conv = self.holders()[index]
+        conv = self.holders[index]
         coeffs = conv.coeffs()
         mixed = coeffs[0] * structure[0]
         for k in range(1, len(coeffs)):
@@ -122,13 +113,9 @@ class PygCsr(Baseline):
 
     name = "pyg-csr"
 
-    def __init__(self, model: AdaGPR) -> None:
-        super().__init__(model)
-        self.propagation = _propagation_class()()
-
     def hop(self, h: Tensor, structure: Any) -> Any:
         """One sparse product."""
-        return self.propagation(h, structure)
+        return _propagation()(h, structure)
 
 
 class GatherScatter(PygCsr):
@@ -143,7 +130,7 @@ class GatherScatter(PygCsr):
 
     def hop(self, h: Tensor, structure: Any) -> Any:
         """One message per edge."""
-        return self.propagation(h, *structure)
+        return _propagation()(h, *structure)
 
 
 class PygEdgeIndex(Baseline):
@@ -172,7 +159,7 @@ class Gcn2Conv(Baseline):
         super().__init__(model)
         kind = import_module("torch_geometric.nn").GCN2Conv
         self.stack: list[Any] = []
-        for conv in self.holders():
+        for conv in self.holders:
             if conv.projection != "fixed" or conv.coeffs().tolist() != [0.0, 1.0]:
                 raise InputError("gcn2conv: needs projection 'fixed' and fixed_coeffs [0, 1].")
             layer = kind(conv.channels, conv.alpha, normalize=False)
@@ -206,8 +193,9 @@ class Dgl(Baseline):
             return structure.ndata["h"]
 
 
-_KINDS: tuple[type[Baseline], ...] = (DensePowers, GatherScatter, PygCsr, PygEdgeIndex, Gcn2Conv, Dgl)
-BASELINES = {kind.name: kind for kind in _KINDS}
+BASELINES: dict[str, type[Baseline]] = {
+    kind.name: kind for kind in (DensePowers, GatherScatter, PygCsr, PygEdgeIndex, Gcn2Conv, Dgl)
+}
 
 
 def baseline_class(name: str) -> type[Baseline]:
@@ -228,15 +216,12 @@ def baseline_class(name: str) -> type[Baseline]:
 
 
 @cache
-def _propagation_class() -> type[nn.Module]:
+def _propagation() -> nn.Module:
     """A plain layer of torch_geometric; made here because importing the library costs seconds."""
     from torch_geometric.nn import MessagePassing
     from torch_geometric.utils import spmm
 
     class Propagation(MessagePassing):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__(aggr="add")
-
         def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Any:
             return self.propagate(edge_index, x=x, edge_weight=edge_weight)
 
@@ -246,4 +231,4 @@ def _propagation_class() -> type[nn.Module]:
         def message_and_aggregate(self, adj_t: Tensor, x: Tensor) -> Any:
             return spmm(adj_t, x, reduce="sum")
 
-    return Propagation
+    return Propagation(aggr="add")

@@ -7,7 +7,6 @@ what it saves.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
@@ -24,6 +23,7 @@ from adagpr.training import TrainingConfig, resolve, set_memory
 OURS = "ours"
 
 ALL_WAYS = ("dense-powers", "gather-scatter", "pyg-csr", "pyg-edge-index", OURS)
+_GCNII_WAYS = ("gcn2conv", "pyg-edge-index", OURS)
 NUM_FEATURES, NUM_CLASSES = 64, 8
 SETTINGS = {"alpha": 0.1, "theta": 0.3, "dropout": 0.6, "lr": 1e-6, "weight_decay": 5e-4}
 
@@ -33,10 +33,8 @@ class Case:
     """One network on one graph, and the ways of computing it that are compared.
 
     Attributes:
-        name: Name of the case, and of its record's file.
+        name: Name of the case and of the file of its record.
         graph: ``cora``, ``pubmed`` or another name of the catalogue; ``rmat:100000`` or ``csbm:10000`` with the nodes.
-        num_layers: Layers of the network.
-        hidden_channels: Its width.
         num_coeffs: Hops of each layer, hop 0 included.
         ways: ``ours`` and names of `adagpr.benchmarking.BASELINES`.
         threads: Threads at most; each way takes as many of them as suit it.
@@ -72,8 +70,7 @@ class Case:
 
     def plain(self) -> dict[str, Any]:
         """The case as plain data, for a JSON file."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return plain
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Case:
@@ -122,18 +119,8 @@ def cases(name: str) -> tuple[Case, ...]:
     return SETS[name]
 
 
-def _headline(num_layers: int, hidden_channels: int) -> Case:
-    ways = ("dgl", *ALL_WAYS)
-    return Case(f"cora-{num_layers}-layers", "cora", num_layers, hidden_channels, 4, ways, measures_memory=True)
-
-
 def _cora(name: str, num_layers: int, hidden_channels: int, num_coeffs: int) -> Case:
     return Case(name, "cora", num_layers, hidden_channels, num_coeffs, ALL_WAYS, rounds=12, budget=20.0)
-
-
-def _gcnii(num_layers: int) -> Case:
-    ways = ("gcn2conv", "pyg-edge-index", OURS)
-    return Case(f"gcnii-{num_layers}-layers", "cora", num_layers, 64, 2, ways, fixed_coeffs=(0.0, 1.0))
 
 
 def _nodes(kind: str, num_nodes: int) -> Case:
@@ -163,12 +150,17 @@ def _saving(recompute: bool, activations: str) -> Case:
 NODES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
 
 SETS: dict[str, tuple[Case, ...]] = {
-    "headline": (_headline(8, 32), _headline(64, 64)),
+    "headline": tuple(
+        Case(f"cora-{depth}-layers", "cora", depth, width, 4, ("dgl", *ALL_WAYS), measures_memory=True)
+        for depth, width in ((8, 32), (64, 64))
+    ),
     "products": tuple(
         Case(f"products-{graph}-{width}", graph, 8, width, 4, (OURS,))
         for graph, width in (("cora", 32), ("cora", 64), ("pubmed", 64), ("pubmed", 128))
     ),
-    "gcnii": tuple(_gcnii(depth) for depth in (8, 64)),
+    "gcnii": tuple(
+        Case(f"gcnii-{depth}-layers", "cora", depth, 64, 2, _GCNII_WAYS, fixed_coeffs=(0.0, 1.0)) for depth in (8, 64)
+    ),
     "layers": tuple(_cora(f"layers-{depth}", depth, 64, 4) for depth in (2, 4, 8, 16, 32, 64)),
     "coeffs": tuple(_cora(f"coeffs-{num}", 8, 32, num) for num in (2, 4, 8, 16, 32)),
     "channels": tuple(_cora(f"channels-{width}", 8, width, 4) for width in (16, 32, 64, 128, 256)),

@@ -31,7 +31,7 @@ from adagpr.graph import Split
 from adagpr.metrics import accuracy
 from adagpr.ops import buffer_pool
 from adagpr.system import keep_freed_memory
-from adagpr.training import Epoch, State, evaluate, training_data
+from adagpr.training import State, evaluate, training_data
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,13 @@ class Implementation:
     split: Split
     y: Tensor
 
-    def epoch(self) -> Epoch:
-        """One training step and one evaluation."""
+    def epoch(self) -> None:
+        """One training step and one evaluation, with the losses and accuracies that a training keeps of them."""
         loss, logits = self.step(), self.logits()
-        train, val, y = self.split.train, self.split.val, self.y
-        return Epoch(
-            train_loss=loss.item(),
-            train_acc=accuracy(logits[train], y[train]),
-            val_loss=F.cross_entropy(logits[val], y[val]).item(),
-            val_acc=accuracy(logits[val], y[val]),
-            penalty=0.0,
-        )
+        loss.item()
+        F.cross_entropy(logits[self.split.val], self.y[self.split.val]).item()
+        for nodes in (self.split.train, self.split.val):
+            accuracy(logits[nodes], self.y[nodes])
 
 
 def make_implementation(case: Case, name: str) -> Implementation:
@@ -86,12 +82,7 @@ def make_implementation(case: Case, name: str) -> Implementation:
 
 
 class ImplementationProcess:
-    """An implementation that is computed in another process; see `implementation_process`.
-
-    Attributes:
-        process: The process.
-        logits: What it computed before its first step.
-    """
+    """An implementation that is computed in another process, and the logits before its first step."""
 
     def __init__(self, process: subprocess.Popen[str], logits: Path) -> None:
         self.process = process
@@ -114,13 +105,7 @@ class ImplementationProcess:
 
 @contextmanager
 def implementation_process(case: Case, name: str, folder: Path) -> Iterator[ImplementationProcess]:
-    """A process that computes the named implementation of a case; it ends with the context.
-
-    Args:
-        case: What is computed.
-        name: ``ours`` or a baseline's name.
-        folder: An existing folder that the process may write its logits into.
-    """
+    """A process that computes an implementation and writes its logits into the folder; it ends with the context."""
     logits = folder / f"{name}.npy"
     command = [*_command(serve, case, name), str(logits)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -149,11 +134,7 @@ def serve(case_json: str, name: str, logits: str) -> None:
 
 
 def step_memory(case: Case, name: str) -> dict[str, float]:
-    """`peak_memory` of a training step of the named implementation, in a fresh process.
-
-    Raises:
-        AdaGPRError: The process failed, for instance because memory ran out.
-    """
+    """`peak_memory` of a training step of the named implementation, in a fresh process."""
     # The C library's cache of freed blocks varies by 15 % from run to run; with it off, what is resident is in use.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
     command = _command(print_memory, case, name)

@@ -52,10 +52,10 @@ def side_by_side(
     Returns:
         Seconds of each worker by round, NaN where it was not run.
     """
-    periods = {name: (every or {}).get(name, 1) for name in workers}
+    names = list(workers)
+    periods = {name: (every or {}).get(name, 1) for name in names}
     if min([rounds, *periods.values()]) < 1:
         raise InputError("side_by_side: rounds and every must be at least 1.")
-    names = list(workers)
     times: dict[str, list[float]] = {name: [] for name in names}
     least = 1 + (LEAST_RUNS - 1) * max(periods.values(), default=1)
     spent = 0.0
@@ -79,17 +79,11 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def ratios(times: Mapping[str, Sequence[float]], of: str) -> dict[str, Spread]:
-    """How many times as long as ``of`` each other worker takes, compared round by round.
-
-    Args:
-        times: What `side_by_side` returned.
-        of: The worker that the others are divided by.
-    """
+    """How many times as long as ``of`` each other worker takes, compared round by round."""
     if of not in times:
         raise InputError(f"ratios: there is no worker {of!r}; there are {', '.join(times)}.")
-    own = times[of]
     return {
-        name: spread([value / base for value, base in zip(seconds, own, strict=True)])
+        name: spread([value / base for value, base in zip(seconds, times[of], strict=True)])
         for name, seconds in times.items()
         if name != of
     }

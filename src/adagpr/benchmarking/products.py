@@ -25,27 +25,16 @@ _REPEATS = 5
 
 @dataclass
 class Product:
-    """A matrix product of the epoch: how to run it alone, how often it runs in each phase, and how long it takes.
+    """A matrix product of the epoch: how to run it alone, how often it runs in each phase, and how long it takes."""
 
-    Attributes:
-        kind: ``"sparse"`` where an operand is a CSR matrix, else ``"dense"``.
-        shapes: Shapes of both operands.
-        multiplications: Multiplications of one product.
-        number: Products that ``step`` does, one hop after another where it sums weighted hops.
-        step: Does it, on operands of its own.
-        counts: How often each phase computes it.
-        times: Seconds of one product, alone, in each round.
-        seconds: Their median, all rounds brought to the same speed.
-    """
-
-    kind: str
+    kind: str  # sparse where an operand is a CSR matrix, else dense
     shapes: tuple[tuple[int, ...], tuple[int, ...]]
     multiplications: int
-    number: int
-    step: Callable[[], Any]
+    number: int  # of products that `step` does, one hop after another where it sums weighted hops
+    step: Callable[[], Any]  # on operands of its own
     counts: Counter[str] = field(default_factory=Counter)
-    times: list[float] = field(default_factory=list)
-    seconds: float = math.nan
+    times: list[float] = field(default_factory=list)  # seconds of one product, alone, in each round
+    seconds: float = math.nan  # their median, all rounds brought to the same speed
 
     @classmethod
     def of_torch(cls, left: Tensor, right: Tensor) -> Product:
@@ -146,9 +135,8 @@ def _layout(operands: tuple[Any, ...]) -> tuple[Any, ...]:
         if isinstance(item, Tensor) and item.is_sparse_csr:
             found.append((tuple(item.shape), item.dtype, item.col_indices().data_ptr()))
         elif isinstance(item, Tensor):
-            found.append(
-                (tuple(item.shape), item.dtype, item.stride(), None if item.is_floating_point() else item.data_ptr())
-            )
+            place = None if item.is_floating_point() else item.data_ptr()
+            found.append((tuple(item.shape), item.dtype, item.stride(), place))
     return tuple(found)
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -49,11 +50,7 @@ _SHOWN = re.compile(r"^(adagpr/(?!benchmarking/|cli/)|torch/optim/|torch/_tensor
 
 
 def category(stack: Stack) -> str:
-    """The category that time in ``stack`` belongs to, by the names of files, functions and operations.
-
-    A product or an activation is one wherever it runs. All else inside a file or function whose name begins with
-    ``drop`` is dropout, and inside ``optimizer.py`` the optimiser, Python included.
-    """
+    """The category that time in ``stack`` belongs to, by the names of files, functions and operations."""
     last = stack[-1]
     if last == _KERNEL and not {*_SPARSE, *_DENSE}.isdisjoint(stack):
         return "dense products" if _SPARSE.isdisjoint(stack) else "sparse products"
@@ -61,6 +58,7 @@ def category(stack: Stack) -> str:
         return "sparse products" if last.endswith("(sparse)") else "dense products"
     if _ACTIVATION.match(last):
         return "activation"
+    # A product or an activation is one wherever it runs; all else inside these is theirs, Python included.
     if any(_DROPOUT.search(entry) for entry in stack):
         return "dropout"
     if any(entry.startswith("adagpr/training/optimizer.py") for entry in stack):
@@ -89,10 +87,8 @@ class Profile:
     @property
     def limit(self) -> tuple[float, float]:
         """Seconds of all products, each alone, in training and in evaluation."""
-        training, evaluation = (
-            sum(product.counts[phase] * product.seconds for product in self.products) for phase in PHASES
-        )
-        return training, evaluation
+        each = [sum(product.counts[phase] * product.seconds for product in self.products) for phase in PHASES]
+        return each[0], each[1]
 
     @property
     def limit_share(self) -> float:
@@ -144,21 +140,10 @@ def profile_epoch(state: State, inputs: TrainingData, rounds: int = 20) -> Profi
 
     ``state`` is trained by one epoch to warm up. Every round then starts from the same point, so that all do the same
     work, and ``state`` is left there. All runs on a CPU with the threads that torch has at the moment.
-
-    Args:
-        state: A training in progress.
-        inputs: What its model is shown.
-        rounds: How often all is measured, at least 1.
-
-    Raises:
-        InputError: ``rounds`` is below 1.
     """
     if rounds < 1:
         raise InputError(f"profile_epoch: rounds must be at least 1, got {rounds}.")
-    steps: _Steps = {
-        "training": lambda: inputs.step(state),
-        "evaluation": lambda: evaluate(state.model, inputs),
-    }
+    steps: _Steps = {"training": lambda: inputs.step(state), "evaluation": lambda: evaluate(state.model, inputs)}
     for step in steps.values():
         step()
     tensors, header = state.tensors()
@@ -185,8 +170,7 @@ def profile_epoch(state: State, inputs: TrainingData, rounds: int = 20) -> Profi
     speeds = [median(epochs) / seconds for seconds in epochs]
     phases = _medians(measured, speeds)
     stacks = _corrected(_medians(traced, speeds), counts, phases)
-    training, evaluation = ([_total(stacks, phase, name) for name in CATEGORIES] for phase in PHASES)
-    categories = dict(zip(CATEGORIES, zip(training, evaluation, strict=True), strict=True))
+    categories = {name: (_total(stacks, "training", name), _total(stacks, "evaluation", name)) for name in CATEGORIES}
     for item in found:
         item.settle(speeds)
     return Profile(sum(phases.values()), categories, found, stacks, torch.get_num_threads())
@@ -216,14 +200,11 @@ def fold(
 ) -> tuple[dict[Stack, float], dict[Stack, int]]:
     """Seconds by stack, in order of first appearance, and from how many events they come.
 
-    Args:
-        events: A tree of `torch.profiler` events.
-        root: First entry of every stack.
-        entry: How an event appears, or none where its time goes to the entry below. Time outside of all entries is left
-            out; inside an operation of torch (``aten::...``) nothing else appears.
+    ``entry`` says how an event appears, or none where its time goes to the entry below. Time outside of all entries is
+    left out; inside an operation of torch (``aten::...``) nothing else appears.
     """
     stacks: dict[Stack, float] = {}
-    counts: dict[Stack, int] = {}
+    counts: Counter[Stack] = Counter()
 
     def add(event: Any, stack: Stack, end: int, is_open: bool) -> int:
         # A range that torch marks by hand may end after the call that began it.
@@ -231,7 +212,7 @@ def fold(
         name = entry(event) if is_open else None
         own = stack if name is None else (*stack, name)
         stacks.setdefault(own, 0.0)
-        counts[own] = counts.get(own, 0) + 1
+        counts[own] += 1
         is_open = is_open and not (name or "").startswith("aten::")
         inner = sum(add(child, own, event.start_time_ns + nanoseconds, is_open) for child in event.children)
         stacks[own] += max(nanoseconds - inner, 0) / 1e9

@@ -24,11 +24,7 @@ _BLOCK = 1 << 22
 
 
 def rmat(
-    num_nodes: int,
-    average_degree: float = 10.0,
-    seed: int = 0,
-    num_features: int = 64,
-    num_classes: int = 8,
+    num_nodes: int, average_degree: float = 10.0, seed: int = 0, num_features: int = 64, num_classes: int = 8
 ) -> Graph:
     """Draws an undirected R-MAT graph without self loops or repeated edges; every edge is stored both ways.
 
@@ -36,11 +32,11 @@ def rmat(
     some seconds. Features are Gaussian and labels random: the graph is there to be timed, not to be learned.
 
     Args:
-        num_nodes: Number of nodes, at least 2.
+        num_nodes: At least 2.
         average_degree: Mean number of neighbours.
         seed: Chooses the graph; not negative.
-        num_features: Number of feature columns.
-        num_classes: Number of classes, at least 2.
+        num_features: Feature columns, at least 1.
+        num_classes: At least 2.
 
     Raises:
         InputError: An argument is out of range, or the graph would be too dense to find so many different edges.
@@ -50,20 +46,6 @@ def rmat(
         >>> graph.num_nodes, graph.num_edges
         (1000, 6000)
     """
-    _check(num_nodes, average_degree, seed, num_features, num_classes)
-    keys = _edges(num_nodes, round(num_nodes * average_degree / 2), stream(seed, "rmat edges"))
-    place = stream(seed, "rmat nodes").permutation(num_nodes).astype(np.int32)
-    one, other = place[keys // num_nodes], place[keys % num_nodes]
-    sources, targets = np.concatenate([one, other]), np.concatenate([other, one])
-    ones = np.ones(len(sources), dtype=np.float32)
-    adj = sp.csr_array((ones, (sources, targets)), shape=(num_nodes, num_nodes))
-    x = stream(seed, "rmat features").standard_normal((num_nodes, num_features), dtype=np.float32)
-    y = stream(seed, "rmat classes").integers(num_classes, size=num_nodes)
-    names = tuple(str(label) for label in range(num_classes))
-    return Graph(torch.from_numpy(x), adj, torch.from_numpy(y), names, name="rmat")
-
-
-def _check(num_nodes: int, average_degree: float, seed: int, num_features: int, num_classes: int) -> None:
     rules: tuple[tuple[bool, str, float], ...] = (
         (2 <= num_nodes < 2**31, "num_nodes must be at least 2 and below 2^31", num_nodes),
         (0 <= average_degree < math.inf, "average_degree must not be negative", average_degree),
@@ -74,6 +56,16 @@ def _check(num_nodes: int, average_degree: float, seed: int, num_features: int, 
     for holds, rule, got in rules:
         if not holds:
             raise InputError(f"rmat: {rule}, got {got}.")
+    keys = _edges(num_nodes, round(num_nodes * average_degree / 2), stream(seed, "rmat edges"))
+    place = stream(seed, "rmat nodes").permutation(num_nodes).astype(np.int32)
+    one, other = place[keys // num_nodes], place[keys % num_nodes]
+    sources, targets = np.concatenate([one, other]), np.concatenate([other, one])
+    ones = np.ones(len(sources), dtype=np.float32)
+    adj = sp.csr_array((ones, (sources, targets)), shape=(num_nodes, num_nodes))
+    x = stream(seed, "rmat features").standard_normal((num_nodes, num_features), dtype=np.float32)
+    y = stream(seed, "rmat classes").integers(num_classes, size=num_nodes)
+    names = tuple(str(label) for label in range(num_classes))
+    return Graph(torch.from_numpy(x), adj, torch.from_numpy(y), names, name="rmat")
 
 
 def _edges(num_nodes: int, wanted: int, generator: np.random.Generator) -> np.ndarray:
@@ -98,16 +90,11 @@ def _edges(num_nodes: int, wanted: int, generator: np.random.Generator) -> np.nd
 
 def _draw(num_nodes: int, count: int, generator: np.random.Generator) -> np.ndarray:
     """Draws ``count`` edges and returns the distinct valid ones, sorted."""
-    sources = np.zeros(count, dtype=np.int64)
-    targets = np.zeros(count, dtype=np.int64)
+    sources, targets = np.zeros((2, count), dtype=np.int64)
     descend(sources, targets, math.ceil(math.log2(num_nodes)), generator)
     valid = (sources != targets) & (np.maximum(sources, targets) < num_nodes)
     sources, targets = sources[valid], targets[valid]
-    keys = np.sort(np.minimum(sources, targets) * num_nodes + np.maximum(sources, targets))
-    first = np.ones(len(keys), dtype=bool)
-    first[1:] = keys[1:] != keys[:-1]
-    distinct: np.ndarray = keys[first]
-    return distinct
+    return np.unique(np.minimum(sources, targets) * num_nodes + np.maximum(sources, targets))
 
 
 def descend(sources: np.ndarray, targets: np.ndarray, num_levels: int, generator: np.random.Generator) -> None:

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-Number = float | None
-
 COLOURS = ("#1f6f8b", "#c0392b", "#a8680c", "#6b4c9a", "#2e7d32", "#444444", "#b03a7c")
 # From near to far, or from first to last: of middle lightness, to be readable on white and on black.
 _STOPS = ("#2f74b5", "#1f9e89", "#8f9c1f", "#d98a1f", "#cf4a3c", "#8a4fa3")
@@ -22,12 +20,8 @@ def ramp(number: int, count: int) -> str:
     """The colour of one of ``count`` things that have an order."""
     at = number / max(count - 1, 1) * (len(_STOPS) - 1) if count > len(_STOPS) else number
     low = min(int(at), len(_STOPS) - 2)
-    pairs = zip(_channels(_STOPS[low]), _channels(_STOPS[low + 1]), strict=True)
+    pairs = zip(*(bytes.fromhex(stop.removeprefix("#")) for stop in _STOPS[low : low + 2]), strict=True)
     return "#" + "".join(f"{round(a + (at - low) * (b - a)):02x}" for a, b in pairs)
-
-
-def _channels(colour: str) -> tuple[int, ...]:
-    return tuple(int(colour[start : start + 2], 16) for start in (1, 3, 5))
 
 
 def log_ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
@@ -42,11 +36,9 @@ class Axis:
     """What an axis says and shows.
 
     Attributes:
-        title: What its values are.
         includes: A range that it shows at least.
         limits: The range that it shows exactly; values outside are drawn at its edge.
         ticks: Its marked values and their labels, by default round numbers.
-        is_log: Whether it is logarithmic.
     """
 
     title: str = ""
@@ -58,13 +50,7 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A chart of some kind.
-
-    Attributes:
-        name: Names its files.
-        title: The line above it.
-        caption: What it shows and how to read it.
-    """
+    """A chart of some kind; its name is also that of its files, and its caption says how to read it."""
 
     name: str
     title: str
@@ -93,25 +79,15 @@ class Chart:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of `Lines`.
-
-    Attributes:
-        name: What it is.
-        values: Its values; none where there is no value.
-        colour: By default by its place among the lines.
-        is_bold: Whether it is thick.
-        is_dashed: Whether it has gaps.
-        has_dots: Whether each value has a dot.
-        is_named: Whether the legend names it.
-    """
+    """One line of `Lines`; by default its colour follows from its place among them."""
 
     name: str
-    values: Sequence[Number]
+    values: Sequence[float | None]
     colour: str = ""
     is_bold: bool = False
     is_dashed: bool = False
     has_dots: bool = False
-    is_named: bool = True
+    is_named: bool = True  # in the legend
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,10 +95,7 @@ class Lines(Chart):
     """Lines over one horizontal axis.
 
     Attributes:
-        x: The horizontal axis.
-        at: The values on it.
-        lines: The lines, each with as many values.
-        y: The vertical axis.
+        at: The places of the lines' values on the horizontal axis.
         mark: A marked value of the horizontal axis, and its words.
         sizes: Name and counts of what each point is made of; the first line then has dots of that size.
     """
@@ -155,11 +128,8 @@ class Lines(Chart):
         """Where each of few lines begins and ends."""
         if len(self.lines) > 4:
             return f"{len(self.lines)} lines over {self.x.title}."
-        ends = []
-        for line in self.lines:
-            known = [value for value in line.values if value is not None]
-            if known:
-                ends.append(f"{line.name} from {known[0]:.3g} to {known[-1]:.3g}")
+        known = [(line.name, [value for value in line.values if value is not None]) for line in self.lines]
+        ends = [f"{name} from {values[0]:.3g} to {values[-1]:.3g}" for name, values in known if values]
         return f"Over {self.x.title} {self.at[0]:g} to {self.at[-1]:g}: {', '.join(ends)}."
 
 
@@ -178,8 +148,6 @@ class Dots(Chart):
     """Points of several kinds, and a line that goes through their plane in steps.
 
     Attributes:
-        x: The horizontal axis.
-        y: The vertical axis.
         dots: The points, the last on top.
         steps: The corners of the line; between two of them it is level, then vertical.
     """
@@ -200,12 +168,9 @@ class Bars(Chart):
     """Horizontal bars, one or two per row.
 
     Attributes:
-        labels: Words of each row.
         bars: Values by name, one or two names; values are not negative.
-        key: What the words are.
+        key: What the labels of the rows are.
         axis: What the values are, by default the first name.
-        unit: What follows each value.
-        digits: Decimals of a value.
         longest: Value of the longest bar, by default the largest.
         more: Further columns of the numbers.
     """
@@ -242,14 +207,10 @@ class HeatMap(Chart):
     """Boxes, the darker the larger the value.
 
     Attributes:
-        values: The values, not negative, ``[rows][columns]``.
-        row_names: Name of each row.
-        column_names: Name of each column.
+        values: Not negative, ``[rows][columns]``.
         row_title: What a row is.
-        column_title: What a column is.
         digits: Decimals of a value in its box.
         by_row: Whether darkness is the share of the row, else the value itself.
-        square: Whether boxes are as high as wide.
     """
 
     values: Sequence[Sequence[float]]

@@ -92,10 +92,6 @@ def _draw(chart: Chart, panel: Any) -> None:
     raise NotImplementedError(type(chart).__name__)
 
 
-def _colour(colour: str) -> str:
-    return _ROLES.get(colour, colour)
-
-
 def _set_axes(panel: Any, x: Axis, y: Axis) -> None:
     for axis, name in ((x, "x"), (y, "y")):
         panel.set(**{f"{name}label": axis.title})
@@ -124,7 +120,7 @@ def _(chart: Lines, panel: Any) -> None:
             panel.plot(
                 xs,
                 ys,
-                color=_colour(colour),
+                color=_ROLES.get(colour, colour),
                 linewidth=2.2 if line.is_bold else 1.3,
                 linestyle="--" if line.is_dashed else "-",
                 marker="o" if line.has_dots else None,
@@ -134,7 +130,7 @@ def _(chart: Lines, panel: Any) -> None:
     if chart.sizes is not None:
         line, colour = chart.coloured[0]
         areas = [100 * count / max(chart.sizes[1]) for count in chart.sizes[1]]
-        panel.scatter(chart.at, line.values, s=areas, color=_colour(colour), alpha=0.55)
+        panel.scatter(chart.at, line.values, s=areas, color=_ROLES.get(colour, colour), alpha=0.55)
     if chart.mark is not None:
         panel.axvline(chart.mark[0], color=_GREY, linewidth=0.8, linestyle="--")
     if all(value == int(value) for value in chart.at):

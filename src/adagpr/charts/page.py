@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from adagpr.charts.chart import Chart
 from adagpr.charts.svg import css_colour, svg
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
 
 
 def render(template: Path, **values: Any) -> str:
@@ -20,6 +16,7 @@ def render(template: Path, **values: Any) -> str:
         **values: What the template names; a missing name is an error.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
 
     environment = Environment(
         loader=FileSystemLoader([template.parent, Path(__file__).parent]),
@@ -28,12 +25,6 @@ def render(template: Path, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(svg=_drawn, css_colour=css_colour)
+    # What `svg` prints is escaped already.
+    environment.globals.update(svg=lambda *chart: Markup(svg(*chart)), css_colour=css_colour)  # noqa: S704
     return environment.get_template(template.name).render(**values)
-
-
-def _drawn(chart: Chart, width: float = 400, height: float = 250) -> Markup:
-    """A chart as part of the page; `svg` has escaped what it prints."""
-    from markupsafe import Markup
-
-    return Markup(svg(chart, width, height))  # noqa: S704

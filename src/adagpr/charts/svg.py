@@ -14,7 +14,6 @@ _LETTER = 6.6  # width of a letter
 _WIDTH, _HEIGHT = 400, 250
 # Above the first shade the text in a box is light on a light page, above the second also dark on a dark page.
 _DARK, _MIDDLE = 0.85, 0.65
-_RADII = {"best": 5.5}
 
 
 @singledispatch
@@ -94,18 +93,16 @@ def _scale(axis: Axis, values: Sequence[float], start: float, end: float, margin
     return Scale(low, high, start, end, ticks, axis.is_log)
 
 
-@dataclass(frozen=True)
 class _Plane:
     """The two scales of a chart and the edges of the area between them."""
 
-    x: Scale
-    y: Scale
-    left: float
-    right: float
-    top: float
-    bottom: float
+    def __init__(self, chart: Lines | Dots, xs: Sequence[float], ys: Sequence[float], width: float, height: float):
+        self.top, self.bottom, self.right = 24, height - 42, width - 10
+        self.y = _scale(chart.y, ys, self.bottom, self.top, 0.04)
+        self.left = max(max(len(label) for _, label in self.y.ticks) * _LETTER + 12, 30)
+        self.x = _scale(chart.x, xs, self.left + 6, self.right - 6, 0.0)
+        self.name = _text((self.left + self.right) / 2, height - 6, chart.x.title, classes="name")
 
-    @property
     def frame(self) -> list[str]:
         """Horizontal lines at the ticks of the vertical scale, and the labels of both."""
         lines = [_line(self.left, self.y(tick), self.right, self.y(tick), "grid") for tick, _ in self.y.ticks]
@@ -115,19 +112,12 @@ class _Plane:
         return lines + [_text(self.x(tick), self.bottom + 18, label, classes="tick") for tick, label in shown]
 
 
-def _plane(chart: Lines | Dots, xs: Sequence[float], ys: Sequence[float], width: float, height: float) -> _Plane:
-    top, bottom, right = 24, height - 42, width - 10
-    y = _scale(chart.y, ys, bottom, top, 0.04)
-    left = max(max(len(label) for _, label in y.ticks) * _LETTER + 12, 30)
-    return _Plane(_scale(chart.x, xs, left + 6, right - 6, 0.0), y, left, right, top, bottom)
-
-
 @svg.register
 def _(chart: Lines, width: float = _WIDTH, height: float = _HEIGHT) -> str:
     """Lines; the pointer or the arrow keys read their values off where the horizontal axis is linear."""
     values = [value for line in chart.lines for value in line.values if value is not None]
-    plane = _plane(chart, chart.at, values, width, height)
-    parts = plane.frame
+    plane = _Plane(chart, chart.at, values, width, height)
+    parts = plane.frame()
     if chart.mark is not None:
         parts.append(_line(plane.x(chart.mark[0]), plane.top, plane.x(chart.mark[0]), plane.bottom, "mark"))
     for line, colour in chart.coloured:
@@ -147,7 +137,7 @@ def _(chart: Lines, width: float = _WIDTH, height: float = _HEIGHT) -> str:
         at = plane.x(chart.mark[0])
         anchor = "middle" if plane.left + 50 < at < plane.right - 50 else "start" if at < width / 2 else "end"
         parts.append(_text(at, plane.top - 8, chart.mark[1], anchor, "mark-text"))
-    parts.append(_text((plane.left + plane.right) / 2, height - 6, chart.x.title, classes="name"))
+    parts.append(plane.name)
     edges = {"left": plane.left + 6, "right": plane.right - 6, "top": plane.top, "bottom": plane.bottom}
     places_of_edges = "".join(f' data-{name}="{edge:g}"' for name, edge in edges.items())
     extra = "" if chart.x.is_log else f' data-kind="lines"{places_of_edges}'
@@ -156,19 +146,18 @@ def _(chart: Lines, width: float = _WIDTH, height: float = _HEIGHT) -> str:
 
 @svg.register
 def _(chart: Dots, width: float = _WIDTH, height: float = _HEIGHT) -> str:
-    plane = _plane(chart, [dot.x for dot in chart.dots], [dot.y for dot in chart.dots], width, height)
-    parts = plane.frame
+    plane = _Plane(chart, [dot.x for dot in chart.dots], [dot.y for dot in chart.dots], width, height)
+    parts = plane.frame()
     if chart.steps:
         corners = [(plane.x(x), plane.y(y)) for x, y in chart.steps]
         moves = "".join(f"H{x:g}V{y:g}" for x, y in corners[1:])
         parts.append(f'<path d="M{corners[0][0]:g} {corners[0][1]:g}{moves}" class="lowest"/>')
     for dot in chart.dots:
         parts.append(
-            f'<circle cx="{plane.x(dot.x):g}" cy="{plane.y(dot.y):g}" r="{_RADII.get(dot.kind, 3.5):g}" '
+            f'<circle cx="{plane.x(dot.x):g}" cy="{plane.y(dot.y):g}" r="{5.5 if dot.kind == "best" else 3.5:g}" '
             f'class="{escape(dot.kind)}"><title>{escape(dot.label)}</title></circle>'
         )
-    parts.append(_text((plane.left + plane.right) / 2, height - 6, chart.x.title, classes="name"))
-    return _figure(width, height, chart, parts)
+    return _figure(width, height, chart, [*parts, plane.name])
 
 
 @svg.register

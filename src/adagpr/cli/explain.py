@@ -41,29 +41,10 @@ def explain(
         console.show_json(found.to_plain())
         return
     console.show(f"{found.dataset}, split {found.split}: {found.model} with {len(found.layers)} layers", "")
-    console.show(*_network(found))
+    console.show(*_coefficients(found), *_depth(found), *_worth(found))
     if found.node is not None:
         console.show(*_node(found.node))
     console.show(*found.remarks)
-
-
-def _network(found: Explanation) -> Iterator[RenderableType]:
-    yield from _section("How much of each hop each layer uses", _coefficients(found), *_reach_sentences(found))
-    yield from _section(
-        "What each layer does to the graph's spectrum, and how alike nodes are after it",
-        _depth(found),
-        "A response is what is left of a signal: at 1 of one that neighbours share, at -1 of one in which they "
-        "differ. Small energy and cosine distance mean that nodes look alike; layer 0 is the input map.",
-    )
-    worth = f"What the graph is worth on {found.num_val} validation nodes"
-    yield from _section(worth, _worth(found), *_worth_sentences(found))
-    for by, heading in (("degree", "neighbours"), ("homophily", "of its class")):
-        rows = [
-            (group.name, str(group.num_nodes), _percent(group.accuracy), _percent(group.accuracy_without_graph))
-            for group in found.groups
-            if group.by == by
-        ]
-        yield from _section(f"Accuracy by {by}", console.table((heading, "nodes", "accuracy", "without graph"), rows))
 
 
 def _section(heading: str, table: Table, *sentences: str) -> list[RenderableType]:
@@ -74,14 +55,15 @@ def _percent(value: float) -> str:
     return f"{value:.1f} %"
 
 
-def _coefficients(found: Explanation) -> Table:
+def _coefficients(found: Explanation) -> list[RenderableType]:
     shown, caption = console.hops_that_fit(len(found.layers[0].coefficients), **_ROOM)
     rows = []
     for part in found.layers:
         weights = ["0" if value == 0 else f"{value:.3f}" for value in part.coefficients[:shown]]
         rows.append((str(part.layer), *weights, f"{part.mean_hop:.2f}", str(part.max_hop)))
     headings = ("layer", *(f"hop {hop}" for hop in range(shown)), "mean hop", "farthest")
-    return console.table(headings, rows, caption=caption)
+    table = console.table(headings, rows, caption=caption)
+    return _section("How much of each hop each layer uses", table, *_reach_sentences(found))
 
 
 def _reach_sentences(found: Explanation) -> list[str]:
@@ -101,41 +83,49 @@ def _reach_sentences(found: Explanation) -> list[str]:
     ]
 
 
-def _depth(found: Explanation) -> Table:
+def _depth(found: Explanation) -> list[RenderableType]:
     places = [found.lambdas.index(value) for value in (-1.0, 0.0, 1.0)]
     responses = [None, *(part.response for part in found.layers)]
     rows = []
     for after, response in zip(found.smoothing, responses, strict=True):
         cells = ["" if response is None else f"{response[place]:.2f}" for place in places]
+        energies = (f"{after.dirichlet_energy:.3g}", f"{after.relative_energy:.3f}")
         distance = "" if after.cosine_distance is None else f"{after.cosine_distance:.3f}"
-        rows.append(
-            (str(after.layer), *cells, f"{after.dirichlet_energy:.3g}", f"{after.relative_energy:.3f}", distance)
-        )
+        rows.append((str(after.layer), *cells, *energies, distance))
     if found.network_response is not None:
         cells = [f"{found.network_response[place]:.2f}" for place in places]
         rows.append(("network", *cells, "", "", ""))
     headings = ("layer", "at -1", "at 0", "at 1", "energy", "relative", "cosine distance")
-    return console.table(headings, rows)
+    return _section(
+        "What each layer does to the graph's spectrum, and how alike nodes are after it",
+        console.table(headings, rows),
+        "A response is what is left of a signal: at 1 of one that neighbours share, at -1 of one in which they "
+        "differ. Small energy and cosine distance mean that nodes look alike; layer 0 is the input map.",
+    )
 
 
-def _worth(found: Explanation) -> Table:
+def _worth(found: Explanation) -> Iterator[RenderableType]:
     rows = [("as trained", _percent(found.val_acc), "", "", "")]
     for item in found.ablations:
         counts = (str(item.right_only_with), str(item.right_only_without))
         rows.append((item.name, _percent(item.accuracy), f"{item.difference:+.1f}", *counts))
-    return console.table(("", "accuracy", "worth", "right only with", "right only without"), rows)
-
-
-def _worth_sentences(found: Explanation) -> list[str]:
+    table = console.table(("", "accuracy", "worth", "right only with", "right only without"), rows)
     idle = [item.name.removeprefix("without ") for item in found.ablations[2:] if item.max_change == 0]
     sentences = [
         "The trained weights are kept and only coefficients are changed, in every layer and without rescaling the "
         "others; 'without the graph' puts a 1 at hop 0. A network trained without it may do better: adagpr "
-        "train --without-graph.",
+        "train --without-graph."
     ]
     if idle:
         sentences.append(f"Taking out {', '.join(idle)} changes no bit of any prediction.")
-    return sentences
+    yield from _section(f"What the graph is worth on {found.num_val} validation nodes", table, *sentences)
+    for by, heading in (("degree", "neighbours"), ("homophily", "of its class")):
+        groups = [
+            (group.name, str(group.num_nodes), _percent(group.accuracy), _percent(group.accuracy_without_graph))
+            for group in found.groups
+            if group.by == by
+        ]
+        yield from _section(f"Accuracy by {by}", console.table((heading, "nodes", "accuracy", "without graph"), groups))
 
 
 def _node(node: NodeExplanation) -> Iterator[RenderableType]:
@@ -144,10 +134,7 @@ def _node(node: NodeExplanation) -> Iterator[RenderableType]:
         f"Node {node.node} is predicted as {node.prediction} with probability {node.probability:.3f} ({known}); the "
         f"logit {node.logit:+.4f} is the sum of each of the next two lists.\n"
     )
-    biases = [
-        ("bias of the output map", f"{node.bias_out:+.4f}"),
-        ("bias of the input map", f"{node.bias_in:+.4f}"),
-    ]
+    biases = [("bias of the output map", f"{node.bias_out:+.4f}"), ("bias of the input map", f"{node.bias_in:+.4f}")]
     last = len(node.by_hops) - 1
     by_hops = [(_paths(hop, hop == last), f"{value:+.4f}") for hop, value in enumerate(node.by_hops)]
     yield from _section("By hops in all", console.table(("paths", "part"), [*biases, *by_hops]))

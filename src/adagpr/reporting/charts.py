@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
+import pyarrow as pa
 
 from adagpr.charts import Axis, Bars, Chart, HeatMap, Line, Lines, ramp
 from adagpr.reporting.reported_model import ReportedModel
-from adagpr.training import coefficient_column
+from adagpr.training import Run, coefficient_column
 
 # At most so many numbers of the coefficients over training are in the page, and so many points of a curve.
 _MOST_NUMBERS = 120_000
@@ -28,13 +29,14 @@ def thinned(num_epochs: int, best_epoch: int, most: int) -> list[int]:
     return sorted({*rows.tolist(), best_epoch - 1})
 
 
-def coefficients(model: ReportedModel) -> list[Chart]:
+def coefficients(model: ReportedModel) -> Iterator[Chart]:
     """How much of each hop each layer uses."""
-    values = model.mean_coefficients
-    if values is None:
-        return []
+    found = [run.record.get("coefficients") for run in model.runs]
+    if None in found:
+        return
+    values = np.mean(np.array(found, dtype=np.float64), axis=0).tolist()
     mean = f" Mean of {len(model.runs)} runs." if len(model.runs) > 1 else ""
-    chart = HeatMap(
+    yield HeatMap(
         name="coefficients",
         title="Weight of each hop in each layer",
         values=values,
@@ -44,124 +46,107 @@ def coefficients(model: ReportedModel) -> list[Chart]:
         column_title="hop",
         caption=f"Hop 0 is a node's own state, hop 1 its neighbours, hop 2 theirs. A dot or no box is 0.{mean}",
     )
-    return [chart]
 
 
-def evolution(model: ReportedModel) -> list[Chart]:
+def evolution(model: ReportedModel) -> Iterator[Chart]:
     """Every coefficient over training, one chart per layer."""
     run = model.first
     values = run.record.get("coefficients")
     if values is None:
-        return []
+        return
     num_layers, num_hops = np.shape(values)
-    rows = thinned(run.history.num_rows, run.best_epoch, min(_MOST_POINTS, _MOST_NUMBERS // (num_layers * num_hops)))
-    kept = run.history.take(rows)
-
-    def line(layer: int, hop: int) -> Line:
-        each = [round(value, 5) for value in kept[coefficient_column(layer, hop)].to_pylist()]
-        return Line(f"hop {hop}", each, ramp(hop, num_hops))
-
-    return [
-        Lines(
-            name=f"coefficients-layer-{layer}",
-            title=f"Layer {layer}",
-            x=Axis("epoch"),
-            at=kept["epoch"].to_pylist(),
-            lines=[line(layer, hop) for hop in range(num_hops)],
-            y=Axis("coefficient", includes=(0.0, 1.0)),
-            mark=(run.best_epoch, f"chosen: {run.best_epoch}"),
-        )
-        for layer in range(1, num_layers + 1)
-    ]
+    kept = _thinned_history(run, min(_MOST_POINTS, _MOST_NUMBERS // (num_layers * num_hops)))
+    y = Axis("coefficient", includes=(0.0, 1.0))
+    for layer in range(1, num_layers + 1):
+        lines = [
+            Line(f"hop {hop}", _rounded(kept[coefficient_column(layer, hop)]), ramp(hop, num_hops))
+            for hop in range(num_hops)
+        ]
+        yield _over_epochs(run, kept, f"coefficients-layer-{layer}", f"Layer {layer}", lines, y)
 
 
-def training(model: ReportedModel) -> list[Chart]:
+def training(model: ReportedModel) -> Iterator[Chart]:
     """Loss and accuracy over training, with the chosen epoch."""
     run = model.first
-    kept = run.history.take(thinned(run.history.num_rows, run.best_epoch, _MOST_POINTS))
+    kept = _thinned_history(run, _MOST_POINTS)
     monitor = run.record["config"]["training"]["monitor"]
-
-    def chart(title: str, lines: list[Line], caption: str, y: Axis) -> Chart:
-        return Lines(
-            name=title.split()[0].lower(),
-            title=title,
-            x=Axis("epoch"),
-            at=kept["epoch"].to_pylist(),
-            lines=lines,
-            y=y,
-            mark=(float(run.best_epoch), f"chosen: {run.best_epoch}"),
-            caption=caption,
-        )
 
     def both(kind: str, factor: int) -> list[Line]:
         names = (("train", "training", _FIRST), ("val", "validation", _SECOND))
-        columns = ((kept[f"{part}_{kind}"].to_pylist(), name, colour) for part, name, colour in names)
-        return [Line(name, [round(factor * value, 5) for value in values], colour) for values, name, colour in columns]
+        return [Line(name, _rounded(kept[f"{part}_{kind}"], factor), colour) for part, name, colour in names]
 
     losses = both("loss", 1)
     if monitor == "val_objective":
-        sums = [
-            round(loss + penalty, 5)
-            for loss, penalty in zip(losses[1].values, kept["penalty"].to_pylist(), strict=True)
-        ]
-        losses.append(Line("validation with penalty", sums, _THIRD))
+        pairs = zip(losses[1].values, kept["penalty"].to_pylist(), strict=True)
+        losses.append(Line("validation with penalty", [round(loss + penalty, 5) for loss, penalty in pairs], _THIRD))
     note = "Training loss is that of the step, dropout on; validation loss is without dropout."
+    yield _over_epochs(run, kept, "loss", "Loss", losses, Axis(), note)
     chosen = f"Chosen is the epoch at which {_CHOSEN_BY[monitor]}."
-    accuracies = chart("Accuracy in %", both("acc", 100), chosen, Axis(includes=(0.0, 100.0)))
-    return [chart("Loss", losses, note, Axis()), accuracies]
+    yield _over_epochs(run, kept, "accuracy", "Accuracy in %", both("acc", 100), Axis(includes=(0.0, 100.0)), chosen)
 
 
-def worth(model: ReportedModel) -> list[Chart]:
+def _thinned_history(run: Run, most: int) -> pa.Table:
+    return run.history.take(thinned(run.history.num_rows, run.best_epoch, most))
+
+
+def _rounded(column: pa.ChunkedArray, factor: int = 1) -> list[float]:
+    return [round(factor * value, 5) for value in column.to_pylist()]
+
+
+def _over_epochs(
+    run: Run, kept: pa.Table, name: str, title: str, lines: list[Line], y: Axis, caption: str = ""
+) -> Lines:
+    """Lines over the kept epochs of a run, with the epoch that validation chose."""
+    at, mark = kept["epoch"].to_pylist(), (run.best_epoch, f"chosen: {run.best_epoch}")
+    return Lines(name=name, title=title, x=Axis("epoch"), at=at, lines=lines, y=y, mark=mark, caption=caption)
+
+
+def worth(model: ReportedModel) -> Iterator[Chart]:
     """What the graph and each hop are worth on the validation nodes, and for which nodes."""
     found = model.explanation
     if found is None:
-        return []
-    charts = [
-        Bars(
-            name="worth",
-            title=f"Accuracy on {found.num_val} validation nodes",
-            labels=["as trained", *(item.name for item in found.ablations)],
-            bars={"accuracy in %": [found.val_acc, *(item.accuracy for item in found.ablations)]},
-            key="coefficients",
-            unit=" %",
-            longest=100.0,
-            caption="The trained weights with other coefficients. Without the graph: all weight on hop 0. Hop 0 alone: "
-            "its weight as it is, the others 0. Without a hop: its weight 0. Nothing is rescaled or trained again.",
-            more={
-                "points lost": [0.0, *(item.difference for item in found.ablations)],
-                "right only with": [0, *(item.right_only_with for item in found.ablations)],
-                "right only without": [0, *(item.right_only_without for item in found.ablations)],
-            },
-        )
-    ]
+        return
+    yield Bars(
+        name="worth",
+        title=f"Accuracy on {found.num_val} validation nodes",
+        labels=["as trained", *(item.name for item in found.ablations)],
+        bars={"accuracy in %": [found.val_acc, *(item.accuracy for item in found.ablations)]},
+        key="coefficients",
+        unit=" %",
+        longest=100.0,
+        caption="The trained weights with other coefficients. Without the graph: all weight on hop 0. Hop 0 alone: "
+        "its weight as it is, the others 0. Without a hop: its weight 0. Nothing is rescaled or trained again.",
+        more={
+            "points lost": [0.0, *(item.difference for item in found.ablations)],
+            "right only with": [0, *(item.right_only_with for item in found.ablations)],
+            "right only without": [0, *(item.right_only_without for item in found.ablations)],
+        },
+    )
     for by, title in (("degree", "By number of neighbours"), ("homophily", "By share of neighbours of the same class")):
         groups = [group for group in found.groups if group.by == by]
         if groups:
-            charts.append(
-                Bars(
-                    name=f"accuracy-by-{by}",
-                    title=title,
-                    labels=[f"{group.name} ({group.num_nodes})" for group in groups],
-                    bars={
-                        "as trained": [group.accuracy for group in groups],
-                        "without the graph": [group.accuracy_without_graph for group in groups],
-                    },
-                    key=by,
-                    axis="accuracy in %",
-                    unit=" %",
-                    longest=100.0,
-                    caption="In brackets the number of validation nodes.",
-                    more={"nodes": [group.num_nodes for group in groups]},
-                )
+            yield Bars(
+                name=f"accuracy-by-{by}",
+                title=title,
+                labels=[f"{group.name} ({group.num_nodes})" for group in groups],
+                bars={
+                    "as trained": [group.accuracy for group in groups],
+                    "without the graph": [group.accuracy_without_graph for group in groups],
+                },
+                key=by,
+                axis="accuracy in %",
+                unit=" %",
+                longest=100.0,
+                caption="In brackets the number of validation nodes.",
+                more={"nodes": [group.num_nodes for group in groups]},
             )
-    return [*charts]
 
 
-def filters(model: ReportedModel) -> list[Chart]:
+def filters(model: ReportedModel) -> Iterator[Chart]:
     """What each layer and the linearised network leave of each part of the spectrum."""
     found = model.explanation
     if found is None:
-        return []
+        return
     count = len(found.layers)
     named = range(1, count + 1) if count <= _MOST_NAMED else (1, count)
     lines = [
@@ -170,7 +155,7 @@ def filters(model: ReportedModel) -> list[Chart]:
     ]
     if found.network_response is not None:
         lines.append(Line("whole network", found.network_response, "text", is_bold=True))
-    chart = Lines(
+    yield Lines(
         name="filter",
         title="Response to the graph's spectrum",
         x=Axis("eigenvalue"),
@@ -181,15 +166,14 @@ def filters(model: ReportedModel) -> list[Chart]:
         "differ most. Near 0 it is taken away, below 0 kept with its sign turned; a flat line uses no graph. The whole "
         "network is without ReLU and weights.",
     )
-    return [chart]
 
 
-def smoothing(model: ReportedModel) -> list[Chart]:
+def smoothing(model: ReportedModel) -> Iterator[Chart]:
     """How alike nodes are after each layer."""
     if model.explanation is None:
-        return []
+        return
     found = model.explanation.smoothing
-    chart = Lines(
+    yield Lines(
         name="smoothing",
         title="How far apart nodes are after each layer",
         x=Axis("layer"),
@@ -202,20 +186,18 @@ def smoothing(model: ReportedModel) -> list[Chart]:
         caption="Relative Dirichlet energy near 0: neighbours look alike. Mean cosine distance near 0: all nodes "
         "look alike, which is oversmoothing. Layer 0 is the input map.",
     )
-    return [chart]
 
 
-def trust(model: ReportedModel) -> list[Chart]:
+def trust(model: ReportedModel) -> Iterator[Chart]:
     """How sure predictions are beside how often they are right, and which classes are taken for which."""
     found = model.calibration
     if found is None:
-        return []
-    is_calibrated = "calibration" in model.record
-    calibrated = " Validation nodes calibrated the probabilities." if is_calibrated else ""
+        return
+    calibrated = " Validation nodes calibrated the probabilities." if "calibration" in model.record else ""
     filled = [number for number, count in enumerate(found.counts) if count]
     sure = [round(100 * found.confidence[number], 2) for number in filled]
     right = [round(100 * found.accuracy[number], 2) for number in filled]
-    reliability = Lines(
+    yield Lines(
         name="calibration",
         title=f"How sure and how right, {sum(found.counts)} test nodes",
         x=Axis("mean probability in %"),
@@ -226,16 +208,16 @@ def trust(model: ReportedModel) -> list[Chart]:
         f"predictions, the larger the more; small ones say little.{calibrated}",
         sizes=("nodes", [found.counts[number] for number in filled]),
     )
-    return [reliability, *_confusion(model)]
+    yield from _confusion(model)
 
 
-def _confusion(model: ReportedModel) -> list[Chart]:
+def _confusion(model: ReportedModel) -> Iterator[Chart]:
     probabilities, labels = model.tested
     names = [str(name) for name in model.record["data"]["class_names"]]
     counts = np.zeros((len(names), len(names)), dtype=np.int64)
     np.add.at(counts, (labels, probabilities.argmax(1)), 1)
     if len(names) <= _MOST_CLASSES:
-        chart = HeatMap(
+        yield HeatMap(
             name="confusion",
             title="Which class is taken for which",
             values=counts.tolist(),
@@ -248,24 +230,25 @@ def _confusion(model: ReportedModel) -> list[Chart]:
             square=True,
             caption="Test nodes; right ones are on the diagonal. Darkness is the share of a row.",
         )
-        return [chart]
+        return
     np.fill_diagonal(counts, 0)
     most = np.argsort(-counts, axis=None, kind="stable")[:20]
     pairs = [divmod(int(place), len(names)) for place in most]
     mistakes = [(a, b) for a, b in pairs if counts[a, b]]
-    words = [f"{names[a]} as {names[b]}" for a, b in mistakes]
-    bars = {"nodes": [float(counts[a, b]) for a, b in mistakes]}
-    title = "Most frequent mistakes on test nodes"
-    return [Bars(name="confusion", title=title, labels=words, bars=bars, key="mistake")] if mistakes else []
+    if mistakes:
+        words = [f"{names[a]} as {names[b]}" for a, b in mistakes]
+        bars = {"nodes": [float(counts[a, b]) for a, b in mistakes]}
+        title = "Most frequent mistakes on test nodes"
+        yield Bars(name="confusion", title=title, labels=words, bars=bars, key="mistake")
 
 
-def bound(model: ReportedModel) -> list[Chart]:
+def bound(model: ReportedModel) -> Iterator[Chart]:
     """The terms of the paper's bound, layer by layer."""
     found = model.bounds
     if found is None:
-        return []
+        return
     total = found.total("run")
-    chart = Lines(
+    yield Lines(
         name="bound",
         title="Theorem 1, layer by layer, in log10",
         x=Axis("layer"),
@@ -278,7 +261,6 @@ def bound(model: ReportedModel) -> list[Chart]:
         caption=f"The terms sum to Theorem 1, {total.log10_printed:.2f}; the proof's recursion, which it "
         f"simplifies, ends at {total.log10_recursion:.2f}.",
     )
-    return [chart]
 
 
 def _finite(value: float) -> float | None:
@@ -286,7 +268,7 @@ def _finite(value: float) -> float | None:
 
 
 # In the order of the page: the heading of each section by its anchor, and what draws it.
-SECTIONS: dict[str, tuple[str, Callable[[ReportedModel], list[Chart]]]] = {
+SECTIONS: dict[str, tuple[str, Callable[[ReportedModel], Iterator[Chart]]]] = {
     "coefficients": ("Which hops each layer uses", coefficients),
     "evolution": ("How the weights of the hops were learned", evolution),
     "training": ("Training", training),

@@ -26,11 +26,7 @@ class Plots:
 
 
 def plot(
-    run: Path | str,
-    out: Path | str | None = None,
-    *,
-    only: Sequence[str] = (),
-    data_root: Path | str | None = None,
+    run: Path | str, out: Path | str | None = None, *, only: Sequence[str] = (), data_root: Path | str | None = None
 ) -> Plots:
     """Draws the charts of a run, or of several runs of one model.
 
@@ -50,21 +46,19 @@ def plot(
     model = read_model(run, data_root=data_root)
     figures: dict[str, Figure] = {}
     for anchor, (_, draw) in SECTIONS.items():
-        charts = draw(model) if not only or anchor in only else []
+        charts = list(draw(model)) if not only or anchor in only else []
         if charts and anchor == "evolution":
             figures[anchor] = figure(charts, title=model.name, legend="right")
         else:
             figures |= {chart.name: figure(chart) for chart in charts}
     if not figures:
         raise InputError(f"There is nothing to draw of {run}. {' '.join(model.left_out)}".strip())
-    return Plots(figures, () if out is None else tuple(_write(figures, Path(out))))
-
-
-def _write(figures: Mapping[str, Figure], out: Path) -> list[Path]:
-    make_folder(out)
+    if out is None:
+        return Plots(figures, ())
+    make_folder(Path(out))
     files = []
     for name, drawn in figures.items():
         for ending, content in picture_files(drawn).items():
-            files.append(out / f"{name}.{ending}")
+            files.append(Path(out) / f"{name}.{ending}")
             write_bytes(files[-1], content)
-    return files
+    return Plots(figures, tuple(files))

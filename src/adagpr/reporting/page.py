@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from adagpr.charts import Chart, render
+from adagpr.charts import render
 from adagpr.errors import InputError
 from adagpr.files import make_folder, to_toml, write_bytes, write_text
 from adagpr.graph import Graph, Split
@@ -32,14 +32,12 @@ def report(
 
     Args:
         runs: For each model its runs, or the folder of a run or of several; models are shown side by side.
-        out: The HTML file. Where it is not in a run's folder, the run's history is copied to a file beside it.
+        out: The HTML file, which is also returned. Where it is not in a run's folder, the run's history is copied to a
+            file beside it.
         names: What to call each, by default by data set and model.
         graph: The graph of the runs, where it is at hand.
         splits: Its splits, likewise.
         data_root: Folder of the data files; see `adagpr.load`.
-
-    Returns:
-        The file.
 
     Raises:
         InputError: A folder holds no complete run, or runs of more than one model.
@@ -63,11 +61,7 @@ def report(
 
 def page(models: Sequence[ReportedModel], histories: Sequence[str | None]) -> str:
     """The page as text; ``histories`` are the files of the full histories, as links from the page."""
-    sections: list[tuple[str, str, list[list[Chart]]]] = []
-    for anchor, (heading, draw) in SECTIONS.items():
-        charts = [draw(model) for model in models]
-        if any(charts):
-            sections.append((anchor, heading, charts))
+    charts = {anchor: [list(draw(model)) for model in models] for anchor, (_, draw) in SECTIONS.items()}
     return render(
         Path(__file__).parent / "page.html",
         title=" · ".join(dict.fromkeys(model.name for model in models)),
@@ -75,7 +69,7 @@ def page(models: Sequence[ReportedModel], histories: Sequence[str | None]) -> st
         headlines=[headline(model) for model in models],
         sentences=[sentences(model) for model in models],
         comparisons=_comparisons(models),
-        sections=sections,
+        sections=[(anchor, SECTIONS[anchor][0], drawings) for anchor, drawings in charts.items() if any(drawings)],
         notes=_notes(models),
         configs=[to_toml(model.record["config"]) for model in models],
         records=[json.dumps(model.record, indent=2, ensure_ascii=False) for model in models],
@@ -138,6 +132,4 @@ def _history_beside(model: ReportedModel, target: Path, number: int) -> str | No
 
 def _cell(value: Any) -> str:
     """A number of a table as people write it."""
-    if value is None:
-        return ""
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+    return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)

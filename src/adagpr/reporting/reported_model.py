@@ -25,23 +25,14 @@ _MOST_EXACT = 1_500
 
 @dataclass(frozen=True)
 class ReportedModel:
-    """Runs of one model, and what is known of the first of them.
-
-    Attributes:
-        name: What the page calls it.
-        folder: Where the runs are.
-        runs: The runs, at least one; pictures of a single training show the first.
-        explanation: What the first run does with its graph, where that can be explained.
-        bounds: The paper's bounds for it, where the theory covers it.
-        left_out: Sentences on what is missing in the page, and why.
-    """
+    """Runs of one model, at least one, and what is known of the first of them, which pictures show."""
 
     name: str
     folder: Path
     runs: tuple[Run, ...]
-    explanation: Explanation | None
-    bounds: Bounds | None
-    left_out: tuple[str, ...]
+    explanation: Explanation | None  # none where what the run does with its graph cannot be explained
+    bounds: Bounds | None  # none where the theory does not cover it
+    left_out: tuple[str, ...]  # sentences on what is missing in the page, and why
 
     @property
     def first(self) -> Run:
@@ -78,15 +69,6 @@ class ReportedModel:
         """How well the first run knows how sure it can be of its test nodes; none without a labelled one."""
         return calibration(*self.tested) if len(self.tested[1]) else None
 
-    @property
-    def mean_coefficients(self) -> list[list[float]] | None:
-        """The coefficients, ``[layers][hops]``, as a mean over the runs; none where the model has none."""
-        found = [run.record.get("coefficients") for run in self.runs]
-        if any(each is None for each in found):
-            return None
-        mean: list[list[float]] = np.mean(np.array(found, dtype=np.float64), axis=0).tolist()
-        return mean
-
 
 def read_model(
     source: Path | str | Sequence[Run],
@@ -95,18 +77,7 @@ def read_model(
     splits: Sequence[Split] = (),
     data_root: Path | str | None = None,
 ) -> ReportedModel:
-    """Takes runs, or reads them from their folder, and explains the first.
-
-    Args:
-        source: Runs of one model, or the folder of a run or of several.
-        name: What to call it, by default by its data set and model.
-        graph: The graph of the runs, where it is at hand.
-        splits: Its splits, likewise.
-        data_root: Folder of the data files; see `adagpr.load`.
-
-    Raises:
-        InputError: There is no complete run, or the runs are not of one model on one data set.
-    """
+    """Takes runs of one model, or reads them from their folder, and explains the first; see `adagpr.report`."""
     folder = folder_of_runs(source)
     runs = _read_runs(folder) if isinstance(source, Path | str) else tuple(source)
     kinds = {(run.record["data"]["name"], settings_of(run.record)) for run in runs}

@@ -16,14 +16,14 @@ def headline(model: ReportedModel) -> list[tuple[str, str]]:
     numbers = []
     if data["num_test"]:
         mean, low, high = model.accuracy()
-        over = f"on {_nodes(model, 'test')}" if is_single else f"over {len(model.runs)} runs"
-        numbers += [(_percent(mean), f"test accuracy {over}"), (f"{low:.1f} to {high:.1f}", "its 95 % interval")]
+        over = f"on {data['num_test']} test nodes" if is_single else f"over {len(model.runs)} runs"
+        numbers += [(f"{mean:.1f} %", f"test accuracy {over}"), (f"{low:.1f} to {high:.1f}", "its 95 % interval")]
         with suppress(InputError):  # older runs were not measured by it
             scores = [run.score("test", "macro_f1") for run in model.runs]
             numbers.append((f"{fmean(scores):.3f}", "test macro F1: every class counts the same"))
     if data["num_val"]:
-        words = f"on {_nodes(model, 'val')}" if is_single else "validation accuracy"
-        numbers.append((_percent(model.accuracy("val")[0]), words))
+        words = f"on {data['num_val']} validation nodes" if is_single else "validation accuracy"
+        numbers.append((f"{model.accuracy('val')[0]:.1f} %", words))
     if is_single:
         epochs = f"{model.first.best_epoch} of {model.first.num_epochs}"
         numbers.append((epochs, "epochs: chosen by validation, trained"))
@@ -45,10 +45,8 @@ def sentences(model: ReportedModel) -> list[str]:
         if len(idle) == len(found.layers):
             messages.append("No layer uses the graph: every prediction reads nothing but its own node.")
         else:
-            which = (
-                "Every layer uses" if not idle else f"{len(found.layers) - len(idle)} of {len(found.layers)} layers use"
-            )
-            reach = found.reach
+            some = f"{len(found.layers) - len(idle)} of {len(found.layers)} layers use"
+            which, reach = some if idle else "Every layer uses", found.reach
             share = 100 * reach.mean_nodes / reach.num_nodes
             messages.append(
                 f"{which} the graph. Together they look {reach.total_hops} hop{'s' * (reach.total_hops != 1)} far, "
@@ -86,12 +84,3 @@ def paired_sentence(found: Comparison, one: str, other: str) -> str:
     verdict = verdicts.get(found.verdict, found.verdict) if spread else "one pair shows no more than itself"
     difference = f"{abs(found.mean_difference):.1f} points {ahead} {other}{spread}"
     return f"In test accuracy {one} is {difference}: {verdict}.{node}"
-
-
-def _percent(value: float) -> str:
-    return f"{value:.1f} %"
-
-
-def _nodes(model: ReportedModel, part: str) -> str:
-    name = {"test": "test", "val": "validation"}[part]
-    return f"{model.record['data'][f'num_{part}']} {name} nodes"
