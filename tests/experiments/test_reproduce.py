@@ -291,8 +291,8 @@ def test_the_verdict_says_where_the_printed_value_lies(published: float | str, n
 def test_every_difference_of_table_1_is_explained() -> None:
     rows = property_rows()
     assert len(rows) == 28
-    assert [row for row in rows if (row.ours != row.published) != bool(row.note)] == []
-    misprints = {(row.dataset, row.what) for row in rows if row.note == "misprint"}
+    assert [row for row in rows if (row["ours"] != row["published"]) != bool(row["note"])] == []
+    misprints = {(row["dataset"], row["what"]) for row in rows if row["note"] == "misprint"}
     assert misprints == {("citeseer", "classes"), ("chameleon", "classes")}
 
 

@@ -1,7 +1,6 @@
 """The paper's tables and figures: what was printed as data, what is run, and ours beside it."""
 
-from adagpr.experiments.catalogue import Cell, Experiment, catalogue, experiment
-from adagpr.experiments.plan import TARGETS, cells, plan
+from adagpr.experiments.catalogue import TARGETS, Cell, Experiment, catalogue, cells, experiment, plan
 from adagpr.experiments.reproduce import Reproduction, reproduce, reproduction_status
 from adagpr.experiments.runner import STATES, Folders, run_cells
 from adagpr.experiments.tables import Row, Table, accuracy_rows

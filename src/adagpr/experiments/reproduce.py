@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from adagpr.data import catalogue as datasets
 from adagpr.errors import InputError
-from adagpr.experiments.catalogue import Cell
-from adagpr.experiments.plan import TARGETS, cells, plan
+from adagpr.experiments.catalogue import TARGETS, Cell, cells, plan
 from adagpr.experiments.runner import Folders, run_cells, state_of
 from adagpr.experiments.targets import TargetReport, report_target
 from adagpr.files import read_json

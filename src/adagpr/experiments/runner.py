@@ -36,12 +36,10 @@ OnCell = Callable[[Cell, int, int], None]
 
 @dataclass(frozen=True)
 class Folders:
-    """Where runs and records are kept.
+    """Where runs and records are kept: a folder for each run, and a file for each cell, small enough to be committed.
 
-    Attributes:
-        runs: One folder per run, with its model and history.
-        records: One file per cell, small enough to be committed; below it ``part/`` has the runs of a cell that are in
-            no record because others are missing, and ``failed/`` says why.
+    Below the records ``part/`` has the runs of a cell that are in no record because others are missing, and ``failed/``
+    says why.
     """
 
     runs: Path
@@ -83,7 +81,8 @@ def state_of(folders: Folders, cell: Cell) -> str:
 
 
 def _runs_in(path: Path, cell: Cell) -> list[dict[str, Any]]:
-    return (read_record(path, cell) or {"runs": []})["runs"]
+    record = read_record(path, cell)
+    return [] if record is None else list(record["runs"])
 
 
 def run_cells(
@@ -93,14 +92,9 @@ def run_cells(
     on_cell: OnCell | None = None,
     data_root: Path | None = None,
 ) -> list[dict[str, Any]]:
-    """Runs what is missing of the cells and returns their records; one that failed has none.
+    """Runs what is missing of the cells, in this order, and returns their records; one that failed has none.
 
-    Args:
-        cells: What to run, in this order.
-        folders: Where runs and records are kept; what is there is used, what was interrupted resumes.
-        num_workers: Number of processes.
-        on_cell: Called when a cell is looked at and whenever a run of it ends.
-        data_root: Folder of the data files; see `adagpr.load`.
+    What was interrupted resumes. ``on_cell`` is called when a cell is looked at and whenever a run of it ends.
     """
     make_folder(folders.records)
     states = [CellProgress(cell, folders, on_cell, data_root) for cell in cells]
@@ -142,10 +136,7 @@ class CellProgress:
         seeds = sorted({*cell.seeds, *(run["seed"] for run in _runs_in(folders.record(cell), cell))})
         pairs = [(split, seed) for split in splits for seed in seeds]
         self._names = [self._name(*pair) for pair in pairs]
-        self._jobs = [
-            Job(number, *pair, folders.runs / name)
-            for number, (pair, name) in enumerate(zip(pairs, self._names, strict=True))
-        ]
+        self._jobs = [Job(number, *pair, folders.runs / self._names[number]) for number, pair in enumerate(pairs)]
         self.failures: list[str] = []
         self._tell()
 

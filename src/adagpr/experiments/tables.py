@@ -193,31 +193,20 @@ def coefficient_table(title: str, remark: str, ours: Sequence[Sequence[float]], 
     return Table(("layer", *hops), lines, title, remark, optional=hops[:0:-1])
 
 
-@dataclass(frozen=True)
-class Property:
-    """One entry of the paper's table of data sets, what the files hold, and why the two differ where they do."""
-
-    table: int
-    dataset: str
-    what: str
-    ours: int
-    published: int
-    note: str
-
-
-def property_rows() -> list[Property]:
-    """The paper's Table 1 beside the counts of the files."""
+def property_rows() -> list[dict[str, Any]]:
+    """The paper's Table 1 beside the counts of the files, and why the two differ where they do."""
     table1 = read_toml(Path(__file__).parent / "table1.toml")
     found = []
     for name, values in table1["printed"].items():
         counts = datasets()[name].counts
         for what, value in values.items():
             note = table1["notes"].get(f"{name} {what}", "")
-            found.append(Property(1, name, what, getattr(counts, what), value, note))
+            about = {"table": 1, "dataset": name, "what": what}
+            found.append({**about, "ours": getattr(counts, what), "published": value, "note": note})
     return found
 
 
-def property_table(rows: Sequence[Property]) -> Table:
+def property_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Ours beside printed, one line per entry."""
-    lines = [[row.dataset, row.what, f"{row.ours:,}", f"{row.published:,}", row.note] for row in rows]
+    lines = [[row["dataset"], row["what"], f"{row['ours']:,}", f"{row['published']:,}", row["note"]] for row in rows]
     return Table(("data set", "property", "ours", "printed", "note"), lines)

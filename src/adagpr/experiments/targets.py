@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,8 +89,7 @@ def report_target(target: str, cells: Sequence[Cell], folders: Folders) -> Targe
     found = [(cell, record) for cell in cells if (record := read_record(folders.record(cell), cell)) is not None]
     if target == "table1":
         properties = property_rows()
-        plain = [asdict(row) for row in properties]
-        return TargetReport(target, [property_table(properties)], plain, plain)
+        return TargetReport(target, [property_table(properties)], properties, properties)
     if target == "coefficients":
         return _coefficients(found)
     rows = accuracy_rows(record for _, record in found)
@@ -111,13 +110,8 @@ def _coefficients(found: Sequence[Found]) -> TargetReport:
         each = np.array([run["coefficients"] for run in record["runs"]])
         ours, printed = each.mean(0), np.array(cell.coefficients)
         remark = pattern(cell.row.dataset, each)
-        about = {
-            "table": "coefficients",
-            "dataset": cell.row.dataset,
-            "model": cell.row.method,
-            "num_layers": cell.layers,
-            "num_runs": record["num_runs"],
-        }
+        about: dict[str, Any] = {"table": "coefficients", "dataset": cell.row.dataset, "model": cell.row.method}
+        about |= {"num_layers": cell.layers, "num_runs": record["num_runs"]}
         plain.append(
             {
                 **about,

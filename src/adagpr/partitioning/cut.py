@@ -45,7 +45,7 @@ def partition_graph(
     Args:
         graph: The graph.
         split: Its train, val and test nodes.
-        num_parts: Number of parts, at most the number of nodes.
+        num_parts: At most the number of nodes.
         out: Folder of the partition.
         method: ``metis`` for the fewest edges between parts, ``greedy`` for less time and memory.
         on_progress: Told of every part.
@@ -152,24 +152,24 @@ class PartitionState:
     """How far a partition is that is not complete: ``stages`` has the result of each stage that is done."""
 
     def __init__(self, folder: Path, key: str, method: Method) -> None:
-        self.folder, self.work, self.key, self.method = folder, folder / ".work", key, method
+        self.folder, self.work, self.key = folder, folder / ".work", key
         make_folder(self.work)
         self._path = folder / _PROGRESS
-        stored: dict[str, Any] = {"key": key, "method": method, "stages": {}}
+        self._stored: dict[str, Any] = {"key": key, "method": method, "stages": {}}
         if self._path.is_file():
-            stored = read_json(self._path)
-        if stored["key"] != key:
+            self._stored |= read_json(self._path)
+        if self._stored["key"] != key:
             raise InputError(
                 f"{folder} holds a partition under way of other data or arguments. Repeat that command, remove the "
                 "folder, or choose another."
             )
-        self.stages: dict[str, Any] = stored["stages"]
-        write_json(self._path, stored)
+        self.stages: dict[str, Any] = self._stored["stages"]
+        write_json(self._path, self._stored)
 
     def record(self, stage: str, found: Any) -> None:
         """Records that a stage is done, with its result."""
         self.stages[stage] = found
-        write_json(self._path, {"key": self.key, "method": self.method, "stages": self.stages})
+        write_json(self._path, self._stored)
 
     def finish(self, manifest: Manifest) -> Parts:
         """Writes the manifest and removes what was kept for resuming."""

@@ -56,7 +56,7 @@ def partition_tables(
     split: str | None = None,
     seed: int = 0,
     on_progress: OnProgress | None = None,
-    **named: str | None,
+    **named: Any,
 ) -> Parts:
     """Cuts the graph of two tables into parts on disk, in bounded memory; the same call resumes after a stop.
 
@@ -235,7 +235,8 @@ def _finish(job: Job) -> Parts:
     notes = [*job.columns.describe(job.nodes, job.edges, job.directed), about[0]]
     if not job.as_is:
         notes.insert(0, _AS_IS)
-    origin = {"name": "tables", "nodes": job.nodes.name, "edges": job.edges.name, "label": job.columns.label}
+    origin: dict[str, Any] = {"name": "tables", "nodes": job.nodes.name, "edges": job.edges.name}
+    origin |= {"label": job.columns.label}
     origin |= {key: value for key, value in job.columns.stored(job.directed).items() if value is not False}
     origin |= {"features": [entry.name for entry in entries], "as_is": True}
     manifest = Manifest(

@@ -120,15 +120,7 @@ class Manifest:
 class Rows:
     """Rows of a graph's adjacency with all that belongs to their nodes; what a part is written from and read as.
 
-    Attributes:
-        adj: One row per node. Columns are the nodes themselves in the same order, then those of ``halo``.
-        degree: Sum of the whole row of the adjacency, for the nodes and then for those of ``halo``.
-        halo: Numbers of the nodes of other parts, ascending.
-        x: Features of the nodes: a dense tensor or a SciPy CSR array.
-        y: Class of each node, -1 where it is unknown.
-        role: 1, 2 or 3 for train, val and test nodes, else 0.
-        node_ids: Name of each node.
-        position: Place of each node in the order of the whole graph.
+    Fields are as in the files; columns of ``adj`` and entries of ``degree`` are the nodes, then those of ``halo``.
     """
 
     adj: sp.csr_array

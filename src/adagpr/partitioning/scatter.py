@@ -44,7 +44,7 @@ def scatter(job: Job) -> dict[str, Any]:
         total.add(x)
         append(folder, part[low : low + len(x)], x)
         job.tell("sorting the features", low + len(x), len(part))
-    return {"graph_sha256": total.hexdigest(), "split_sha256": _split_sum(job.load("role"))}
+    return {"graph_sha256": total.hasher.hexdigest(), "split_sha256": _split_sum(job.load("role"))}
 
 
 def _ordered_features(job: Job) -> Iterator[tuple[int, np.ndarray]]:
@@ -81,27 +81,23 @@ class _GraphSum:
     """`Graph.fingerprint` of a graph that comes block by block: ``indptr``, columns, weights, classes, features."""
 
     def __init__(self, num_features: int, class_names: Sequence[str], ids: Any) -> None:
-        self._hasher = hashlib.sha256(json.dumps([num_features, class_names]).encode())
+        self.hasher = hashlib.sha256(json.dumps([num_features, class_names]).encode())
         self._kind: np.dtype[Any] = np.dtype(np.int64)
         if ids is None:
             return
         for low in range(0, len(ids), tables_job.MAX_ROWS):
             texts = ids[low : low + tables_job.MAX_ROWS].cast(pa.large_string()).to_pylist()
-            self._hasher.update(f"{', ' if low else '['}{json.dumps(texts)[1:-1]}".encode())
-        self._hasher.update(b"]")
+            self.hasher.update(f"{', ' if low else '['}{json.dumps(texts)[1:-1]}".encode())
+        self.hasher.update(b"]")
 
     def begin(self, kind: Any, shape: tuple[int, ...]) -> None:
         """Begins the next array, of the type that it has in a `Graph` and of this whole shape."""
         self._kind = np.dtype(kind)
-        self._hasher.update(f"{self._kind}{shape}".encode())
+        self.hasher.update(f"{self._kind}{shape}".encode())
 
     def add(self, block: np.ndarray) -> None:
         """Adds the next block of the array."""
-        self._hasher.update(np.ascontiguousarray(block, self._kind).data)
-
-    def hexdigest(self) -> str:
-        """The sum of all that was added."""
-        return self._hasher.hexdigest()
+        self.hasher.update(np.ascontiguousarray(block, self._kind).data)
 
 
 def _split_sum(role: np.ndarray) -> str:

@@ -1,10 +1,8 @@
 """Parts of a partition in memory: joined into one block of rows, normalised, and multiplied together with other ranks.
 
-Products are exact at any depth. A rank owns rows of the operator. Before each product it sends the rows of ``h`` that
-other ranks read and receives those that its own rows read, in one ``all_to_all_single``; meanwhile it multiplies what
-is its own. A product of the transpose goes the other way: what it gives for rows of other ranks is sent to their
-owners, which add it up. Both send the same rows, so a step of ``n`` products sends ``n`` times the border, whatever
-the model's depth.
+A rank owns rows of the operator. Before each product it sends the rows of ``h`` that other ranks read and receives
+those that its own rows read; meanwhile it multiplies what is its own. A product of the transpose goes the other way:
+what it gives for rows of other ranks is sent to their owners, which add it up. Products are exact at any depth.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The two ways to train on a partition: exactly by all ranks, or approximately on batches of parts.
 
 `Shard`: every rank holds the whole model and its own rows of the graph. Products exchange rows (see
-`adagpr.partitioning.shards`), gradients and counts are added up over the ranks, and all take the same step: up to the
-order of sums the result is that of one process with the whole graph. Dropout draws from a stream of its own for each
-rank and epoch, so a checkpoint keeps nothing of it.
+`adagpr.partitioning.shards`), gradients and counts are added up over the ranks, and all take the same step. Dropout
+draws from a stream of its own for each rank and epoch, so a checkpoint keeps nothing of it.
 
 `Batches`: one process reads batches of parts from disk (Cluster-GCN, Chiang et al., 2019), for a graph that memory does
 not hold. A batch is a few random parts with the edges between them, normalised anew; the next one is read while one

@@ -1,10 +1,9 @@
 """`fit_partition`: training on a graph that is on disk in parts, by one process or by several ranks.
 
 Without ``per_batch`` training is exact: each rank holds the rows of its parts. With it one process reads batches of
-parts, which is approximate, and the record says so; see `adagpr.training.partition_strategies` for both.
-
-Rank 0 alone writes checkpoints, configuration and record. A run may resume with another number of ranks: nothing in its
-configuration depends on it. Predictions are written by each rank for its own parts, one file per part.
+parts, which is approximate; see `adagpr.training.partition_strategies` for both. Rank 0 alone writes
+checkpoints, configuration and record. A run may resume with another number of ranks: nothing in its configuration
+depends on it. Predictions are written by each rank for its own parts, one file per part.
 """
 
 from __future__ import annotations
