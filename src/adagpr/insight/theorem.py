@@ -174,7 +174,7 @@ def _log_spectrum(form: str, coeffs: Coefficients, found: Spectrum, degree: int,
 def all_totals(coeffs: Coefficients, sizes: Sizes, found: Spectrum, degree: int) -> tuple[Total, ...]:
     """The bounds of the run, of GCNII and of a network without a graph, each in every form."""
     depth = len(coeffs)
-    models = {"run": coeffs, "gcnii": [(0.0, 1.0)] * depth, "residual": [(1.0,)] * depth}
+    models: dict[str, Coefficients] = {"run": coeffs, "gcnii": [(0.0, 1.0)] * depth, "residual": [(1.0,)] * depth}
     return tuple(_total(name, form, rows, sizes, found, degree) for name, rows in models.items() for form in FORMS)
 
 
