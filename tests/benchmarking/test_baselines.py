@@ -10,7 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from adagpr.benchmarking import BASELINES, baseline_class, baselines
+from adagpr.benchmarking import BASELINES, baselines
+from adagpr.benchmarking.baselines import baseline_class
 from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.nn import AdaGPR

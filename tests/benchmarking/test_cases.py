@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from adagpr.benchmarking import BASELINES, OURS, SETS, Case, cases, load_graph
-from adagpr.benchmarking.cases import build_model
+from adagpr.benchmarking import BASELINES, OURS, SETS, Case, cases
+from adagpr.benchmarking.cases import build_model, load_graph
 from adagpr.errors import InputError
 
 TINY = Case("tiny", "csbm:300", num_layers=2, hidden_channels=8, num_coeffs=3, ways=(OURS,))

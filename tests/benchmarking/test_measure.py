@@ -90,8 +90,8 @@ def test_what_has_no_answer_is_refused() -> None:
 
 def test_peak_memory_is_that_of_the_step_alone() -> None:
     # A fresh process has no freed memory that the step could use again.
-    script = "from adagpr.benchmarking import peak_memory; print([peak_memory(lambda: bytearray(n)) for n in {sizes}])"
-    command = [sys.executable, "-c", script.format(sizes=(1000, 50_000_000))]
+    imports, sizes = "from adagpr.benchmarking.measure import peak_memory", (1000, 50_000_000)
+    command = [sys.executable, "-c", f"{imports}; print([peak_memory(lambda: bytearray(n)) for n in {sizes}])"]
     small, large = literal_eval(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert small["step"] < 5
     assert large["step"] == pytest.approx(50_000_000 / 2**20, abs=5)

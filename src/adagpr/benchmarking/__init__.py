@@ -1,8 +1,8 @@
 """AdaGPR timed side by side with other implementations of it, and an epoch taken apart."""
 
-from adagpr.benchmarking.baselines import BASELINES, Baseline, baseline_class
-from adagpr.benchmarking.cases import OURS, SETS, Case, cases, load_graph
-from adagpr.benchmarking.measure import LEAST_RUNS, Spread, peak_memory, ratios, side_by_side, spread
+from adagpr.benchmarking.baselines import BASELINES
+from adagpr.benchmarking.cases import OURS, SETS, Case, cases
+from adagpr.benchmarking.measure import LEAST_RUNS, ratios, side_by_side, spread
 from adagpr.benchmarking.products import DENSE_KERNELS, SPARSE_KERNELS, Recorder
 from adagpr.benchmarking.profile import CATEGORIES, Profile, profile_epoch
 from adagpr.benchmarking.rmat import PROBABILITIES, descend, rmat
@@ -17,19 +17,14 @@ __all__ = [
     "PROBABILITIES",
     "SETS",
     "SPARSE_KERNELS",
-    "Baseline",
     "Benchmark",
     "Case",
     "Profile",
     "Recorder",
-    "Spread",
-    "baseline_class",
     "bench",
     "cases",
     "descend",
     "flame_graph_path",
-    "load_graph",
-    "peak_memory",
     "profile_epoch",
     "ratios",
     "rmat",

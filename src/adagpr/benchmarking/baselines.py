@@ -82,7 +82,7 @@ class Baseline(nn.Module):
         return self.lin_out(self.drop(h))
 
 
-class DensePowers(Baseline):
+class _DensePowers(Baseline):
     """The authors' algorithm; memory grows with the coefficients times the square of the nodes."""
 
     name = "dense-powers"
@@ -98,7 +98,6 @@ class DensePowers(Baseline):
         return powers
 
     def layer(self, index: int, h: Tensor, h_0: Tensor, structure: Any) -> Any:
-        """The powers are summed to one dense matrix before the product."""
         conv = self.holders[index]
         coeffs = conv.coeffs()
         mixed = coeffs[0] * structure[0]
@@ -108,17 +107,16 @@ class DensePowers(Baseline):
         return conv.beta * (support @ conv.weight) + (1 - conv.beta) * support
 
 
-class PygCsr(Baseline):
+class _PygCsr(Baseline):
     """torch_geometric with a CSR adjacency: no messages are made."""
 
     name = "pyg-csr"
 
     def hop(self, h: Tensor, structure: Any) -> Any:
-        """One sparse product."""
         return _propagation()(h, structure)
 
 
-class GatherScatter(PygCsr):
+class _GatherScatter(_PygCsr):
     """torch_geometric with edges and weights: gathers, weighs and scatters a message for each edge."""
 
     name = "gather-scatter"
@@ -129,28 +127,25 @@ class GatherScatter(PygCsr):
         return edges.indices().flip(0), edges.values()
 
     def hop(self, h: Tensor, structure: Any) -> Any:
-        """One message per edge."""
         return _propagation()(h, *structure)
 
 
-class PygEdgeIndex(Baseline):
+class _PygEdgeIndex(Baseline):
     """torch_geometric's ``EdgeIndex``, with both orders of the edges made beforehand."""
 
     name = "pyg-edge-index"
 
     def structure(self, op: Operator) -> Any:
-        """The edges as an ``EdgeIndex``, and their weights."""
         edges, size = op.matrix.to_sparse_coo(), (op.num_nodes, op.num_nodes)
         index = import_module("torch_geometric").EdgeIndex(edges.indices(), sparse_size=size, sort_order="row")
         return index.fill_cache_(), edges.values()
 
     def hop(self, h: Tensor, structure: Any) -> Any:
-        """One sparse product."""
         index, weights = structure
         return index.matmul(h, input_value=weights)
 
 
-class Gcn2Conv(Baseline):
+class _Gcn2Conv(Baseline):
     """torch_geometric's ``GCN2Conv`` with a CSR adjacency, for coefficients fixed at ``[0, 1]``."""
 
     name = "gcn2conv"
@@ -167,11 +162,10 @@ class Gcn2Conv(Baseline):
             self.stack.append(layer)
 
     def layer(self, index: int, h: Tensor, h_0: Tensor, structure: Any) -> Any:
-        """The library's layer."""
         return self.stack[index](h, h_0, structure)
 
 
-class Dgl(Baseline):
+class _Dgl(Baseline):
     """DGL's message passing with edge weights, in one kernel per hop."""
 
     name = "dgl"
@@ -185,7 +179,6 @@ class Dgl(Baseline):
         return graph
 
     def hop(self, h: Tensor, structure: Any) -> Any:
-        """Weighs and sums."""
         function = import_module("dgl.function")
         with structure.local_scope():
             structure.ndata["h"] = h
@@ -194,7 +187,7 @@ class Dgl(Baseline):
 
 
 BASELINES: dict[str, type[Baseline]] = {
-    kind.name: kind for kind in (DensePowers, GatherScatter, PygCsr, PygEdgeIndex, Gcn2Conv, Dgl)
+    kind.name: kind for kind in (_DensePowers, _GatherScatter, _PygCsr, _PygEdgeIndex, _Gcn2Conv, _Dgl)
 }
 
 

@@ -2,8 +2,7 @@
 
 from adagpr.charts.chart import COLOURS, Axis, Bars, Chart, Dot, Dots, HeatMap, Line, Lines, ramp
 from adagpr.charts.figures import figure, picture_files
-from adagpr.charts.page import render
-from adagpr.charts.svg import svg
+from adagpr.charts.svg import render, svg
 
 __all__ = [
     "COLOURS",

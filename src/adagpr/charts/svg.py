@@ -1,4 +1,7 @@
-"""Charts as SVG for pages. Colours are CSS classes and variables of ``style.css``, so that they follow a dark page."""
+"""Charts as SVG, and the pages that hold them: one HTML file each, with style, charts and script inside.
+
+Colours are CSS classes and variables of ``style.css``, so that they follow a dark page.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from html import escape
+from pathlib import Path
+from typing import Any
 
 from adagpr.charts.chart import Axis, Bars, Chart, Dots, HeatMap, Lines, log_ticks
 
@@ -265,3 +270,25 @@ def _figure(width: float, height: float, chart: Chart, parts: Sequence[str], ext
     label = escape(" ".join(part for part in (f"{chart.title}.", chart.summary, chart.caption) if part))
     head = f'<svg class="main-svg" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{label}"{extra}>'
     return "\n".join([head, *parts, "</svg>"])
+
+
+def render(template: Path, **values: Any) -> str:
+    """The page of a template that extends ``base.html``. Every value is escaped; ``svg(chart)`` draws a chart.
+
+    Args:
+        template: The template's file. Files beside it can be included.
+        **values: What the template names; a missing name is an error.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=FileSystemLoader([template.parent, Path(__file__).parent]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # What `svg` prints is escaped already.
+    environment.globals.update(svg=lambda *chart: Markup(svg(*chart)), css_colour=css_colour)  # noqa: S704
+    return environment.get_template(template.name).render(**values)
