@@ -63,7 +63,7 @@ def spread(
     try:
         for _ in range(min(num_workers, len(items))):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_run, args=(work, items, theirs, os.getpid()))
+            process = context.Process(target=_run, args=(work, items, theirs, [*workers, ours], os.getpid()))
             process.start()
             theirs.close()
             workers[ours] = process
@@ -80,10 +80,13 @@ def spread(
                 else:
                     busy.remove(connection)
     finally:
-        for connection, worker in workers.items():
+        for worker in workers.values():
             worker.terminate()
-            worker.join()
+        for connection in workers:
+            # A process that waits until its report is read ends only when nobody can read it any more.
             connection.close()
+        for worker in workers.values():
+            worker.join()
 
 
 def uses_processes(num_items: int, num_workers: int) -> bool:
@@ -119,17 +122,26 @@ def _receive(connection: Connection) -> Any:
 
 
 def _run(
-    work: Callable[[T, Callable[[Any], None]], None], items: Sequence[T], connection: Connection, parent: int
+    work: Callable[[T, Callable[[Any], None]], None],
+    items: Sequence[T],
+    connection: Connection,
+    inherited: Sequence[Connection],
+    parent: int,
 ) -> None:
     if not begin_child(parent):
         return
+    # Copies of the parent's ends: with them open it would go unnoticed that the parent has closed its own.
+    for end in inherited:
+        end.close()
     try:
         with memory_errors():
             while True:
                 work(items[connection.recv()], connection.send)
                 connection.send(_DONE)
-    except (AdaGPRError, OSError) as error:
-        connection.send(error)
-    except Exception:
-        # A bug, which the parent cannot tell from this process being killed unless it gets the traceback.
-        connection.send(RuntimeError(f"A process of this command failed:\n{traceback.format_exc()}"))
+    except Exception as error:
+        if not isinstance(error, AdaGPRError | OSError):
+            # A bug, which the parent cannot tell from this process being killed unless it gets the traceback.
+            error = RuntimeError(f"A process of this command failed:\n{traceback.format_exc()}")
+        # A parent that is ending itself no longer listens.
+        with contextlib.suppress(OSError):
+            connection.send(error)
