@@ -52,10 +52,6 @@ class Classification:
         """Calibrated probability of each class in float64, one row per node."""
         return (logits.double() / temperature).softmax(-1)
 
-    def to(self, device: torch.device | str) -> Classification:
-        """The same task with its weights on ``device``."""
-        return self if self.class_weights is None else Classification(self.class_weights.to(device))
-
 
 def balanced_weights(counts: Tensor) -> Tensor:
     """Class weights such that the nodes of each class weigh the same together; a class without nodes weighs nothing.

@@ -7,18 +7,23 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
 
+from adagpr.cli.train_view import show_runs
 from adagpr.data import csbm
 from adagpr.data.splits import random_split
 from adagpr.errors import AdaGPRError, DivergedError, InputError
 from adagpr.graph import Graph, Split
 from adagpr.ops import features, operator
-from adagpr.training import State, TrainingData, fit, fit_all, spread
+from adagpr.reporting import report
+from adagpr.system import DeferredSignals
+from adagpr.training import State, TrainingData, fit, fit_all, spread, summarise
 from tests.training.test_resume import COMMAND, contents
 
 OPTIONS: dict[str, Any] = {"num_layers": 2, "hidden_channels": 8, "patience": 5, "max_epochs": 40, "lr": 0.05}
@@ -204,6 +209,51 @@ def test_a_bug_in_a_process_is_shown_with_its_traceback() -> None:
 
     with pytest.raises(RuntimeError, match=r"(?s)Traceback.*KeyError: 'no such thing'"):
         spread([1, 2], buggy, print, 2)
+
+
+def test_processes_that_wait_to_report_end_with_an_interrupted_parent(capfd: pytest.CaptureFixture[str]) -> None:
+    def talk(item: int, report: Any) -> None:
+        with DeferredSignals():
+            while True:
+                report("x" * 10_000)
+
+    def interrupt(message: str) -> None:
+        time.sleep(0.3)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        spread([1, 2], talk, interrupt, 2)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_run_of_another_rank_must_have_the_same_configuration(
+    graph: Graph, splits: list[Split], tmp_path: Path
+) -> None:
+    fit_all(graph, splits, out=tmp_path, rank=1, world_size=2, **{**OPTIONS, "lr": 0.01})
+    with pytest.raises(InputError, match=r"these keys differ: training\.lr"):
+        fit_all(graph, splits, out=tmp_path, rank=0, world_size=2, **OPTIONS)
+
+
+def test_seeds_may_be_whole_numbers_of_numpy(graph: Graph, splits: list[Split], tmp_path: Path) -> None:
+    runs = fit_all(graph, splits[:1], seeds=np.arange(2).tolist(), root=tmp_path, **OPTIONS)
+    same = fit_all(graph, splits[:1], seeds=[*np.arange(2)], root=tmp_path, **OPTIONS)
+    assert same.folder == runs.folder
+    assert [run.record for run in same] == [run.record for run in runs]
+
+
+@pytest.mark.parametrize("part", ["val", "test"])
+def test_runs_without_validation_or_test_nodes_are_shown_and_summed_up(
+    part: str, graph: Graph, splits: list[Split], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    split = replace(splits[0], **{part: splits[0].test[:0]})
+    runs = fit_all(graph, [split], seeds=[0, 1], out=tmp_path, num_workers=1, without_graph=True, **OPTIONS)
+    left = {"val": "test_acc", "test": "val_acc"}[part]
+    assert set(summarise(runs)) == {"num_runs", left, f"{left}_std"}
+    assert set(runs.frame()) >= {left}
+    report([runs, runs.baseline_runs], tmp_path / "report.html", graph=graph, splits=[split])
+    show_runs(graph, [split], runs)
+    shown = capsys.readouterr().out
+    assert ("\ntest accuracy  " in shown, "\nvalidation accuracy  " in shown) == (part == "val", part == "test")
 
 
 def test_a_callback_can_stop_a_run_which_is_then_complete(graph: Graph, splits: list[Split], tmp_path: Path) -> None:

@@ -105,6 +105,8 @@ def _depth(found: Explanation) -> list[RenderableType]:
 
 
 def _worth(found: Explanation) -> Iterator[RenderableType]:
+    if found.val_acc is None:
+        return
     rows = [("as trained", _percent(found.val_acc), "", "", "")]
     for item in found.ablations:
         counts = (str(item.right_only_with), str(item.right_only_without))

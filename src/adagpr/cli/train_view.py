@@ -13,6 +13,7 @@ from torch import Tensor
 
 from adagpr.cli.console import bold, facts, hops_that_fit, show, stdout, table
 from adagpr.graph import Graph, Split
+from adagpr.task import flat_scores
 from adagpr.training import Run, Runs, summarise
 
 
@@ -68,34 +69,34 @@ def _runs_table(runs: Sequence[Run]) -> Table:
             [
                 run.record["config"]["data"]["split"],
                 str(run.record["config"]["training"]["seed"]),
-                _percent(run.test_acc),
-                _percent(run.val_acc),
+                *(_percent(scores[name]) if name in scores else "" for name in ("test_acc", "val_acc")),
                 str(run.best_epoch),
                 str(run.num_epochs),
             ]
-            for run in runs
+            for run, scores in ((run, flat_scores(run.record["result"])) for run in runs)
         ),
     )
 
 
 def _summary(graph: Graph, runs: Sequence[Run], baseline_runs: Sequence[Run]) -> Table:
-    summary = summarise(runs)
+    summary, other = summarise(runs), summarise(baseline_runs)
 
-    def spread(key: str, values: dict[str, float | int]) -> str:
-        return f" +- {100 * values[f'{key}_std']:.1f} over {len(runs)} runs" if len(runs) > 1 else ""
+    def mean(key: str, values: dict[str, float | int]) -> str:
+        spread = f" +- {100 * values[f'{key}_std']:.1f} over {len(runs)} runs" if len(runs) > 1 else ""
+        return _percent(values[key]) + spread
 
-    rows: list[tuple[str, str | Text]] = [
-        ("test accuracy", bold(_percent(summary["test_acc"]) + spread("test_acc", summary)))
-    ]
+    rows: list[tuple[str, str | Text]] = []
     is_own = graph.origin.get("name") == "tables"
-    if is_own:
-        rows.append(("test macro F1", _macro_f1(runs)))
-    if baseline_runs:
-        other = summarise(baseline_runs)
-        rows.append(("without the graph", _percent(other["test_acc"]) + spread("test_acc", other)))
-    if baseline_runs and is_own:
-        rows.append(("its macro F1", _macro_f1(baseline_runs)))
-    rows.append(("validation accuracy", _percent(summary["val_acc"]) + spread("val_acc", summary)))
+    if "test_acc" in summary:
+        rows.append(("test accuracy", bold(mean("test_acc", summary))))
+        if is_own:
+            rows.append(("test macro F1", _macro_f1(runs)))
+    if "test_acc" in other:
+        rows.append(("without the graph", mean("test_acc", other)))
+        if is_own:
+            rows.append(("its macro F1", _macro_f1(baseline_runs)))
+    if "val_acc" in summary:
+        rows.append(("validation accuracy", mean("val_acc", summary)))
     if len(runs) == 1:
         rows.append(("best epoch", f"{runs[0].best_epoch} of {runs[0].num_epochs}"))
         rows.append(("training time", f"{runs[0].record['machine']['seconds']:.1f} s"))

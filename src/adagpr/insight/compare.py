@@ -234,6 +234,8 @@ def _read(source: Path | str | Sequence[Run], measure: str) -> list[_Measured]:
             else:
                 places = ((record["dataset"], run["split"], run["seed"], float(run[measure])) for run in record["runs"])
                 runs += [_Measured(*place) for place in places]
+        except InputError:
+            raise
         except (KeyError, TypeError, ValueError) as error:
             kind = "record of a run" if path.is_dir() else "record of the catalogue"
             raise InputError(f"{file} is not a {kind} (at {error}).") from error
@@ -246,12 +248,15 @@ def _read(source: Path | str | Sequence[Run], measure: str) -> list[_Measured]:
 
 def _of_run(record: dict[str, Any], measure: str) -> _Measured:
     config, data = record["config"], record["data"]
+    count, part = _MEASURES[measure]
+    if not data[count]:
+        raise InputError(f"Split {data['split']} has no {part} nodes to compare runs on.")
     return _Measured(
         dataset=data["name"],
         split=data["split"],
         seed=config["training"]["seed"],
         value=flat_scores(record["result"])[measure],
-        num_nodes=data[_MEASURES[measure][0]],
+        num_nodes=data[count],
         data_sums=(config["data"]["graph_sha256"], config["data"]["split_sha256"]),
         settings=settings_of(record),
     )

@@ -105,13 +105,13 @@ class Explanation:
     """What `explain` found.
 
     Attributes:
-        val_acc: Accuracy on the validation nodes, in per cent.
+        val_acc: Accuracy on the validation nodes, in per cent; none without such nodes.
         reach: The receptive field of the network.
         lambdas: Where the filters are given.
         network_response: The filter of the linearised network; none with PairNorm.
         smoothing: How alike nodes are after the input map and after every layer.
-        ablations: What the graph and each hop are worth.
-        groups: Accuracy by degree and by local homophily.
+        ablations: What the graph and each hop are worth; empty without validation nodes.
+        groups: Accuracy by degree and by local homophily, likewise.
         node: One node's prediction, if it was asked for.
         remarks: Sentences on what was left out or must be kept in mind.
     """
@@ -120,7 +120,7 @@ class Explanation:
     split: str
     model: str
     num_val: int
-    val_acc: float
+    val_acc: float | None
     layers: tuple[LayerPart, ...]
     reach: Reach
     lambdas: tuple[float, ...]
@@ -196,6 +196,7 @@ def explain(
     right, right_without = (_right(item, graph, split) for item in (logits, changed["without the graph"]))
     symmetric = operator(graph, "symmetric", self_loops, torch.float64)
     hidden = model.hidden_matrices(model.outer_maps()[0](x).relu(), op)
+    is_measured = len(split.val) > 0
     explained = None
     if node is not None and model.pair_norm is None:
         explained = explain_node(model, graph, node, direction, self_loops, temperature=run.temperature)
@@ -204,14 +205,14 @@ def explain(
         split=split.name,
         model=model.name,
         num_val=len(split.val),
-        val_acc=_percent(right),
+        val_acc=_percent(right) if is_measured else None,
         layers=tuple(_layer(number, mu, alphas[number - 1]) for number, mu in enumerate(coeffs.double().numpy(), 1)),
         reach=_reach(normalised(graph, direction, self_loops), total_hops(coeffs.numpy(), alphas)),
         lambdas=_LAMBDAS,
         network_response=None if model.pair_norm is not None else _network_response(model, coeffs),
         smoothing=tuple(_alike(number, h, symmetric) for number, h in enumerate(hidden)),
-        ablations=tuple(_ablation(name, logits, item, graph, split) for name, item in changed.items()),
-        groups=tuple(_groups(graph, split, direction, right, right_without)),
+        ablations=tuple(_ablation(name, logits, item, graph, split) for name, item in changed.items() if is_measured),
+        groups=tuple(_groups(graph, split, direction, right, right_without)) if is_measured else (),
         node=explained,
         remarks=tuple(_remarks(model, graph, direction)),
     )

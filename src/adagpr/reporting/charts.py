@@ -104,7 +104,7 @@ def _over_epochs(
 def worth(model: ReportedModel) -> Iterator[Chart]:
     """What the graph and each hop are worth on the validation nodes, and for which nodes."""
     found = model.explanation
-    if found is None:
+    if found is None or found.val_acc is None:
         return
     yield Bars(
         name="worth",

@@ -6,7 +6,7 @@ from contextlib import suppress
 from statistics import fmean
 
 from adagpr.errors import InputError
-from adagpr.insight import Comparison
+from adagpr.insight import Comparison, Explanation
 from adagpr.reporting.reported_model import ReportedModel
 
 
@@ -52,16 +52,8 @@ def sentences(model: ReportedModel) -> list[str]:
                 f"{which} the graph. Together they look {reach.total_hops} hop{'s' * (reach.total_hops != 1)} far, "
                 f"where a prediction can read {share:.0f} % of all nodes on average."
             )
-            without = found.ablations[0]
-            verb = "costs" if without.difference >= 0 else "gains"
-            messages.append(
-                f"Taking the graph away from the trained weights {verb} {abs(without.difference):.1f} points on the "
-                f"validation nodes: {without.right_only_with} are right only with it, {without.right_only_without} "
-                "only without it."
-                if without.right_only_with or without.right_only_without
-                else "Taking the graph away from the trained weights changes no validation node from right to wrong or "
-                "back."
-            )
+            if found.ablations:
+                messages.append(_worth(found))
     if model.bounds is not None:
         gap = model.bounds.transductive
         says = "which says nothing about a gap of at most 1" if gap.log10_total >= 0 else "which says something"
@@ -70,6 +62,18 @@ def sentences(model: ReportedModel) -> list[str]:
             f"10^{gap.log10_total:.1f}, {says}."
         )
     return [*messages, *model.left_out]
+
+
+def _worth(found: Explanation) -> str:
+    """What the validation nodes lose without the graph."""
+    without = found.ablations[0]
+    if not (without.right_only_with or without.right_only_without):
+        return "Taking the graph away from the trained weights changes no validation node from right to wrong or back."
+    verb = "costs" if without.difference >= 0 else "gains"
+    return (
+        f"Taking the graph away from the trained weights {verb} {abs(without.difference):.1f} points on the validation "
+        f"nodes: {without.right_only_with} are right only with it, {without.right_only_without} only without it."
+    )
 
 
 def paired_sentence(found: Comparison, one: str, other: str) -> str:

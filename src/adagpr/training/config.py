@@ -204,7 +204,7 @@ def read_config(path: Path) -> dict[str, Any]:
             "model": {"name": model["name"], **model_options(model["name"]), **model},
             "training": TrainingConfig().model_dump() | training,
         }
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is not a run's configuration. Remove its folder to start this run anew.") from error
 
 

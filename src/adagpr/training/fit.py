@@ -95,7 +95,7 @@ def open_run(graph: Graph, split: Split, setup: Setup, out: Path | str | None) -
         folder.remove_checkpoint()
         yield load_run(folder.path)
         return
-    with contextlib.nullcontext() if folder is None else folder.hold(setup):
+    with contextlib.nullcontext(setup) if folder is None else folder.hold(setup) as setup:
         if folder is not None and folder.is_complete:
             yield load_run(folder.path)
             return

@@ -67,8 +67,8 @@ class RunFolder:
         return setup
 
     @contextlib.contextmanager
-    def hold(self, setup: Setup) -> Iterator[None]:
-        """Makes the folder, locks it for this process, and writes the configuration."""
+    def hold(self, setup: Setup) -> Iterator[Setup]:
+        """Makes the folder, locks it for this process, and writes the configuration; yields what `adopt` returns."""
         make_folder(self.path)
         with folder_lock(self.path):
             # Another process may have started the run since it was looked at.
@@ -77,7 +77,7 @@ class RunFolder:
                 # TOML has no null, and a column may be called "none": what was not given is left out.
                 data = {key: value for key, value in setup.plain["data"].items() if value is not None}
                 write_toml(self.path / "config.toml", {**setup.plain, "data": data})
-            yield
+            yield setup
 
     def save_checkpoint(self, state: State) -> None:
         """Writes all of a training in progress."""

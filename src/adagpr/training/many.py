@@ -23,9 +23,9 @@ from adagpr.errors import DivergedError, InputError
 from adagpr.graph import Graph, Split
 from adagpr.nn import BatchedModels, model_options
 from adagpr.system import DeferredSignals, num_cores
+from adagpr.task import flat_scores
 from adagpr.training.config import Setup, TrainingConfig, config_digest, resolve
 from adagpr.training.fit import CHECKPOINT_SECONDS, TrainingRun, open_run
-from adagpr.training.folder import load_run
 from adagpr.training.optimizer import step_together
 from adagpr.training.run import Run
 from adagpr.training.state import OnEpoch
@@ -87,7 +87,7 @@ class Runs(Sequence[Run]):
         """One row per run as a pandas frame, which must be installed."""
         import pandas as pd
 
-        return pd.DataFrame([{**run.summary(), "test_acc": run.test_acc, "val_acc": run.val_acc} for run in self.runs])
+        return pd.DataFrame([{**run.summary(), **flat_scores(run.record["result"])} for run in self.runs])
 
     def _repr_html_(self) -> str:
         """A table for notebooks, one row per run."""
@@ -130,7 +130,7 @@ def fit_all(
         on_start: Called with the folder of the runs, if there is one, before the first is fitted.
         on_epoch: Given the number of a run, from 0, returns what is called after its epochs. Runs without the graph
             count on. Only runs in this process can be stopped by it.
-        on_end: Called with the number of a run that is complete.
+        on_end: Called with the number of a run that is complete or has diverged.
         num_workers: Number of processes, by default one per core; one if a run needs several threads itself.
         rank: This caller's number among several that divide the runs. Each returns its own runs and those that the
             others have completed in ``out`` by then; they do not wait for each other.
@@ -144,8 +144,7 @@ def fit_all(
     setup = resolve(graph, splits[0], model, {**options, "seed": seeds[0]})
     for split in splits[1:]:
         split.check(graph)
-    for seed in seeds[1:]:
-        check("training", TrainingConfig, {"seed": seed})
+    seeds = [check("training", TrainingConfig, {"seed": seed}).seed for seed in seeds]
     pairs = [(split, seed) for split in splits for seed in seeds]
     if root is not None:
         configs = [setup.plain_for(graph, *pair) for pair in pairs]
@@ -161,7 +160,7 @@ def fit_all(
     found = _fit_groups(graph, setup, groups, receive, workers)
     for job in jobs:
         if job.number not in found and job.folder is not None and (job.folder / "record.json").exists():
-            found[job.number] = load_run(job.folder)
+            found |= fit_group(graph, setup, [job], lambda message: None)
     runs = _complete(jobs, found)
     if not without_graph:
         return Runs(runs, out, len(jobs))
@@ -209,7 +208,7 @@ def _receiver(on_epoch: Callable[[int], OnEpoch] | None, on_end: Callable[[int],
 def _fit_groups(
     graph: Graph, setup: Setup, groups: Sequence[Sequence[Job]], receive: Report, num_workers: int
 ) -> dict[int, Run | DivergedError]:
-    """The outcome of every job by its number; only what another process did is read back from its folder."""
+    """The outcome of every job that this process did by its number, and of every other one that diverged."""
     found: dict[int, Run | DivergedError] = {}
     if not uses_processes(len(groups), num_workers):
         for group in groups:
@@ -228,9 +227,6 @@ def _fit_groups(
             receive(message)
 
     spread(groups, work, receive_or_keep, num_workers)
-    for job in (job for group in groups for job in group):
-        if job.number not in found and job.folder is not None:
-            found[job.number] = load_run(job.folder)
     return found
 
 
@@ -353,10 +349,12 @@ def hop_0_options(model: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def summarise(runs: Sequence[Run]) -> dict[str, float | int]:
-    """Mean and standard deviation of test and validation accuracy over runs."""
+    """Mean and standard deviation of test and validation accuracy over the runs that have such nodes."""
     summary: dict[str, float | int] = {"num_runs": len(runs)}
-    for part in ("test_acc", "val_acc"):
-        values = [getattr(run, part) for run in runs]
-        summary[part] = fmean(values)
-        summary[f"{part}_std"] = stdev(values) if len(values) > 1 else 0.0
+    scores = [flat_scores(run.record["result"]) for run in runs]
+    for name in ("test_acc", "val_acc"):
+        values = [each[name] for each in scores if name in each]
+        if values:
+            summary[name] = fmean(values)
+            summary[f"{name}_std"] = stdev(values) if len(values) > 1 else 0.0
     return summary

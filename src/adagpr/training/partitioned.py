@@ -169,7 +169,7 @@ def _open(job: _Job, model: str, options: dict[str, Any], is_complete: bool, sta
     if job.group.rank == 0:
         setup = job.folder.adopt(setup)
         if not is_complete:
-            stack.enter_context(job.folder.hold(setup))
+            setup = stack.enter_context(job.folder.hold(setup))
     return setup
 
 
