@@ -245,7 +245,8 @@ def test_seeds_may_be_whole_numbers_of_numpy(graph: Graph, splits: list[Split], 
 def test_runs_without_validation_or_test_nodes_are_shown_and_summed_up(
     part: str, graph: Graph, splits: list[Split], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    split = replace(splits[0], **{part: splits[0].test[:0]})
+    empty: dict[str, Any] = {part: splits[0].test[:0]}
+    split = replace(splits[0], **empty)
     runs = fit_all(graph, [split], seeds=[0, 1], out=tmp_path, num_workers=1, without_graph=True, **OPTIONS)
     left = {"val": "test_acc", "test": "val_acc"}[part]
     assert set(summarise(runs)) == {"num_runs", left, f"{left}_std"}
