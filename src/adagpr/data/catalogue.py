@@ -114,7 +114,10 @@ class DatasetRow(Strict):
 def catalogue() -> dict[str, DatasetRow]:
     """All data sets by name, in the order of the catalogue file."""
     stored = read_toml(_HERE / "catalogue.toml")["datasets"]
-    return {name: DatasetRow(**{"name": name, "stem": name, **fields}) for name, fields in stored.items()}
+    return {
+        name: DatasetRow(**{"name": name, "title": name.capitalize(), "stem": name, **fields})
+        for name, fields in stored.items()
+    }
 
 
 def row(name: str) -> DatasetRow:

@@ -64,7 +64,10 @@ def csbm(
     from adagpr.graph import Graph
     from adagpr.seeding import stream
 
-    _check(num_nodes, num_classes, num_features, average_degree, homophily, feature_signal, seed)
+    _check(
+        {"num_nodes": num_nodes, "num_classes": num_classes, "num_features": num_features, "seed": seed},
+        {"average_degree": average_degree, "homophily": homophily, "feature_signal": feature_signal},
+    )
     y = stream(seed, "csbm classes").permutation(np.arange(num_nodes) % num_classes)
     x = _features(y, num_classes, num_features, feature_signal, stream(seed, "csbm features"))
     keys = _edges(y, num_classes, average_degree, homophily, directed, stream(seed, "csbm edges"))
@@ -76,24 +79,16 @@ def csbm(
     return Graph(torch.from_numpy(x), adj, torch.from_numpy(y), names, name="csbm")
 
 
-def _check(
-    num_nodes: int,
-    num_classes: int,
-    num_features: int,
-    average_degree: float,
-    homophily: float,
-    feature_signal: float,
-    seed: int,
-) -> None:
+def _check(whole: dict[str, int], real: dict[str, float]) -> None:
     """Raises an `InputError` for the first argument out of range."""
-    whole = {"num_nodes": num_nodes, "num_classes": num_classes, "num_features": num_features, "seed": seed}
-    real = {"average_degree": average_degree, "homophily": homophily, "feature_signal": feature_signal}
     for name, value in whole.items():
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
             raise InputError(f"csbm: {name} must be a whole number, got {value!r}.")
     for name, number in real.items():
         if isinstance(number, bool) or not isinstance(number, (int, float, np.number)) or not math.isfinite(number):
             raise InputError(f"csbm: {name} must be a finite number, got {number!r}.")
+    num_nodes, num_classes, num_features, seed = whole.values()
+    average_degree, homophily, feature_signal = real.values()
     rules: tuple[tuple[bool, str, float], ...] = (
         (num_classes >= 2, "num_classes must be at least 2", num_classes),
         (num_nodes >= 2 * num_classes, f"num_nodes must be at least 2 per class, that is {2 * num_classes}", num_nodes),

@@ -10,14 +10,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 from sklearn.datasets import load_digits
-from torch import Tensor
 
-from adagpr.data.splits import labelled_split
-from adagpr.graph import Graph, Split, edges_to_csr
+from adagpr.graph import Graph, edges_to_csr
 
 NUM_NEIGHBOURS = 10
-NUM_LABELS = 5
-NUM_VAL = 500
 
 
 def digits() -> Graph:
@@ -35,11 +31,6 @@ def digits() -> Graph:
     y = torch.from_numpy(np.asarray(bunch.target, dtype=np.int64))
     names = tuple(str(label) for label in range(10))
     return Graph(torch.from_numpy((pixels / 16).astype(np.float32)), adj, y, names, name="digits")
-
-
-def labelled_5(y: Tensor) -> Split:
-    """The fixed split: five training nodes per class, 500 validation nodes, the rest for the test."""
-    return labelled_split(y, num_per_class=NUM_LABELS, num_val=NUM_VAL, seed=0)
 
 
 def nearest_neighbours(points: np.ndarray, num_neighbours: int) -> np.ndarray:

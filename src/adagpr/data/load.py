@@ -166,10 +166,11 @@ def _read(dataset: DatasetRow, read: Read, seed: int, options: dict[str, Any]) -
     if dataset.loader == "csbm":
         return csbm(seed=seed, **options), []
     if dataset.loader == "digits":
-        from adagpr.data.digits import digits, labelled_5
+        from adagpr.data.digits import digits
+        from adagpr.data.splits import labelled_split
 
         graph = digits()
-        return graph, [labelled_5(graph.y)]
+        return graph, [labelled_split(graph.y, num_per_class=5, num_val=500)]
     files = dataset.graph_files()
     if dataset.loader == "planetoid":
         from adagpr.data.planetoid import graph_from_planetoid

@@ -31,16 +31,9 @@ KNOWN = (*REQUIRED, *MASKS, "directed")
 def graph_from_npz(
     source: Path | bytes, file: str, name: str, directed: bool | None = None
 ) -> tuple[Graph, list[Split]]:
-    """Makes the graph of a file, and its splits if it has masks.
+    """Makes the graph of a file, given by its path or bytes, and its splits if it has masks.
 
-    Args:
-        source: The file's path or its bytes.
-        file: What to call the file in errors.
-        name: What to call the graph.
-        directed: Whether edges are directed, by default as the file's ``directed`` says, else true.
-
-    Raises:
-        InputError: The file is not such a graph; names the file and the key.
+    Edges are directed if the argument says so, by default if the file's ``directed`` does, else always.
     """
     arrays = read_arrays(source, file)
     features = arrays["node_features"]

@@ -81,14 +81,10 @@ class _MatrixState:
         return matrix
 
 
-def _reconstruct(kind: type, shape: tuple[int, ...], code: str) -> _ArrayState:
-    """Stands in for NumPy's function that makes an empty array for the state to fill."""
-    return _ArrayState()
-
-
 _ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {
     ("scipy.sparse.csr", "csr_matrix"): _MatrixState,
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    # NumPy's function that makes an empty array for the state to fill.
+    ("numpy.core.multiarray", "_reconstruct"): lambda kind, shape, code: _ArrayState(),
     ("numpy", "ndarray"): _ArrayState,
     ("numpy", "dtype"): _DtypeState,
     ("collections", "defaultdict"): defaultdict,
@@ -106,11 +102,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def unpickle(content: bytes, file: str) -> Any:
-    """Reads a Planetoid pickle into an array, a CSR array or a dictionary of lists, running nothing that it names.
-
-    Raises:
-        InputError: The pickle names something else than the few admitted names, or is broken.
-    """
+    """Reads a Planetoid pickle into an array, a CSR array or a dictionary of lists, running nothing that it names."""
     try:
         value = _Unpickler(io.BytesIO(content), encoding="latin1").load()
         if isinstance(value, _ArrayState):
@@ -123,13 +115,7 @@ def unpickle(content: bytes, file: str) -> Any:
 
 
 def graph_from_planetoid(read: Callable[[str], bytes], stem: str, name: str) -> tuple[Graph, Split]:
-    """Makes the graph of the eight files and their public split.
-
-    Args:
-        read: Gives the bytes of ``ind.<stem>.<part>``.
-        stem: The data set's name in the file names.
-        name: What to call the graph.
-    """
+    """The graph of the eight files ``ind.<stem>.<part>``, whose bytes ``read`` gives, and its public split."""
     files = {part: f"ind.{stem}.{part}" for part in PLANETOID_PARTS}
     test = _test_index(read(files["test.index"]), files.pop("test.index"))
     parts = {part: unpickle(read(file), file) for part, file in files.items()}

@@ -96,9 +96,6 @@ def parse_split(spec: str, offered: Iterable[str], count: int, see: str) -> tupl
 
     Returns:
         The kind, and the number behind the stroke or ``None``.
-
-    Raises:
-        InputError: The data set has no such split.
     """
     kinds = list(offered)
     kind, stroke, number = spec.partition("/")

@@ -154,11 +154,10 @@ def _checked_kind(table: TableData, column: str, asked: bool) -> _Kind | None:
         raise _nothing_made(table, column)
     if kind == "other":
         return None
-    if column in table.categorical and kind in ("whole", "real", "text"):
-        return _text_or_category(table, column)
     if kind == "boolean" or kind == "date":
         return kind
-    return "number" if kind in ("whole", "real") else _text_or_category(table, column)
+    is_number = kind in ("whole", "real") and column not in table.categorical
+    return "number" if is_number else _text_or_category(table, column)
 
 
 def _nothing_made(table: TableData | TableFile, column: str) -> InputError:
@@ -180,12 +179,11 @@ def _text_or_category(table: TableData, column: str) -> Literal["category", "tex
     num_known, num_values = len(values) - values.null_count, pc.count_distinct(values).as_py()
     if column in table.categorical and num_values <= MAX_DECLARED_CATEGORIES:
         return "category"
-    values = table.texts(column)
     if num_values > MAX_CATEGORIES:
         return "text"
     if 2 * num_values <= num_known:
         return "category"
-    return "text" if pc.mean(pc.count_substring(values, " ")).as_py() >= 1 else "category"
+    return "text" if pc.mean(pc.count_substring(table.texts(column), " ")).as_py() >= 1 else "category"
 
 
 def _number(fit: _Fit, column: str, kind: Literal["number", "date", "boolean"]) -> None:

@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -125,22 +125,25 @@ class TableFile(Named):
 
     def number_count(self, column: str) -> NumberCount:
         """How many values of a column of a text file are numbers."""
-        self.survey([column])
+        self.survey([column], [column])
         return self._counts[column]
 
-    def survey(self, columns: Iterable[str]) -> None:
-        """Finds the types of columns of a text file from all of its rows, in one reading for those not yet known."""
-        wanted = [column for column in columns if column not in self._types]
+    def survey(self, columns: Iterable[str], to_count: Sequence[str] = ()) -> None:
+        """Finds the types of columns of a text file, and counts numbers in some, in one reading of all rows."""
+        known = self._types.keys() - (set(to_count) - self._counts.keys())
+        wanted = [column for column in columns if column not in known]
         if not self.is_text or not wanted:
             return
         types, num_rows = dict.fromkeys(wanted, pa.null()), 0
-        counts = {column: NumberCount() for column in wanted}
+        counts = {column: NumberCount() for column in wanted if column in to_count}
         for block in self.blocks(wanted, _SURVEY_ROWS):
             num_rows += len(block)
-            for column in wanted:
+            # A column of texts stays one, whatever other rows hold.
+            for column in [name for name in wanted if name in counts or types[name] != pa.large_string()]:
                 values = block.values(column)
                 types[column] = wider(types[column], pa.null() if kind_of(values) == "missing" else values.type)
-                counts[column].add(values, block.rows)
+                if column in counts:
+                    counts[column].add(values, block.rows)
         self._types |= types
         self._counts |= counts
         self.num_rows = num_rows

@@ -79,11 +79,7 @@ def _repeated(ordered: Any, order: np.ndarray, repeats: np.ndarray, where: str) 
 
 
 class IdLookup:
-    """Finds nodes by their id.
-
-    Args:
-        ids: The ids in order, whole numbers or texts; a number where they are those from 0 up to it.
-    """
+    """Finds nodes by their id: whole numbers or texts in order, or a number where ids are those from 0 up to it."""
 
     def __init__(self, ids: Any) -> None:
         self._ids = ids
@@ -191,15 +187,14 @@ class Labels:
 def named_classes(nodes: TableData, column: str, names: Sequence[str]) -> Tensor:
     """The class of each node among classes that are known already; another label is an error that names the row."""
     nodes.require(column)
-    texts = as_texts(nodes.values(column)) if nodes.kind(column) != "text" else nodes.texts(column)
+    texts = as_texts(nodes.values(column))
     found = pc.fill_null(pc.index_in(texts, value_set=pa.array(names, pa.large_string())), -1)
     y = found.to_numpy(zero_copy_only=False).astype(np.int64)
     odd = (y < 0) & ~nodes.missing(column)
     if odd.any():
         position = nodes.first(odd)
-        raise InputError(
-            f"{nodes.where(column, position)}: {quoted(texts[position])} is none of the classes of the model."
-        )
+        got = quoted(texts[position])
+        raise InputError(f"{nodes.where(column, position)}: {got} is none of the classes of the model.")
     return torch.from_numpy(y)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -129,8 +129,7 @@ class TableData(Named):
         index = pa.array(order)
         columns = {name: values.take(index) for name, values in self.columns.items()}
         known = {name: values.take(index) for name, values in self._typed.items()}
-        fixed = (self.is_text, self.nameless, self.categorical, self.types, self.is_part)
-        return TableData(self.name, columns, self.rows[order], *fixed, known)
+        return replace(self, columns=columns, rows=self.rows[order], _typed=known)
 
     def _plain(self, column: str) -> Any:
         try:

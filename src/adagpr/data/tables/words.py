@@ -45,26 +45,21 @@ def tokenise(texts: Any) -> Tokens:
         >>> dict(zip([tokens.words[code] for code in tokens.codes], tokens.counts.tolist()))
         {'to': 2, 'be': 2, 'or': 1, 'not': 1}
     """
-    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    parts: list[list[np.ndarray]] = []
     words: list[Any] = []
     num_words = 0
     for start in range(0, len(texts), _ROWS_AT_ONCE):
         rows, codes, own = _split(texts.slice(start, _ROWS_AT_ONCE))
-        rows, codes, counts = _counted(rows, codes, max(len(own), 1))
-        parts.append((rows + start, codes + num_words, counts))
+        # Row and word as one number, so that sorting brings together what is to be counted.
+        width = max(len(own), 1)
+        keys, counts = np.unique(rows * width + codes, return_counts=True)
+        parts.append([part.astype(np.int32) for part in (keys // width + start, keys % width + num_words, counts)])
         words.append(own)
         num_words += len(own)
     # Each group numbered its words for itself; here they get one number for all.
     encoded = pa.concat_arrays(words).dictionary_encode()
-    rows, codes, counts = (np.concatenate([part[i] for part in parts]).astype(np.int32) for i in range(3))
+    rows, codes, counts = (np.concatenate(part) for part in zip(*parts, strict=True))
     return Tokens(len(texts), rows, encoded.indices.to_numpy()[codes], counts, encoded.dictionary.to_pylist())
-
-
-def _counted(rows: np.ndarray, codes: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Each pair of a row and a word once, with how often it occurs."""
-    # The two as one number, so that sorting brings together what is to be counted.
-    keys, counts = np.unique(rows * width + codes, return_counts=True)
-    return (keys // width).astype(np.int32), (keys % width).astype(np.int32), counts.astype(np.int32)
 
 
 def _split(texts: Any) -> tuple[np.ndarray, np.ndarray, Any]:
