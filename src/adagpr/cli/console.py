@@ -9,11 +9,14 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from adagpr.cli.interruption import interruptible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -21,22 +24,20 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from adagpr.training import Epoch, Stopping
+
 # Wide enough for every table, where there is no terminal to fit into.
 _PIPED_WIDTH = 120
 
 
 def show(*items: RenderableType) -> None:
-    """Prints texts and tables to standard output, one after the other.
-
-    Text is printed as it is: nothing in it is read as markup. A terminal gets lines that end between words, a pipe one
-    line per text; a path is never broken.
-    """
+    """Prints texts, none of which is read as markup, and tables to standard output, one after the other."""
     _print(stdout(), items)
 
 
 def note(*items: RenderableType, dim: bool = False) -> None:
     """Prints texts and tables to standard error, where they do not mix with results."""
-    _print(stderr(), items, "dim" if dim else "")
+    _print(_stderr(), items, "dim" if dim else "")
 
 
 def show_json(content: Any) -> None:
@@ -61,18 +62,9 @@ def table(
     caption: str | None = None,
     gap: int = 2,
 ) -> Table:
-    """A plain table: the first column is text, the others are numbers unless they are named in ``left``.
-
-    Args:
-        headings: The columns.
-        rows: Their cells, as many per row as there are headings.
-        left: Further columns of text, aligned to the left.
-        wrap: Columns whose cells may take several lines.
-        title: A heading above the table.
-        caption: A remark below the table.
-        gap: Blanks between columns.
-    """
+    """A plain table: the first column and those of ``left`` are text, the others numbers; those of ``wrap`` wrap."""
     from rich.table import Table
+    from rich.text import Text
 
     drawn = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), title=title, caption=caption)
     drawn.title_justify = drawn.caption_justify = "left"
@@ -81,30 +73,19 @@ def table(
         is_text = number == 0 or heading in left
         drawn.add_column(heading, justify="left" if is_text else "right", no_wrap=heading not in wrap)
     for row in rows:
-        drawn.add_row(*map(_text, row))
+        drawn.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     return drawn
 
 
 def facts(rows: Iterable[tuple[str, str | Text]], gap: int = 2) -> Table:
     """Names and their values in two columns without headings."""
-    from rich.table import Table
-
-    drawn = Table.grid(padding=(0, gap, 0, 0))
-    drawn.add_column(no_wrap=True)
-    for name, value in rows:
-        drawn.add_row(_text(name), _text(value))
+    drawn = table(("name", "value"), rows, left=("value",), wrap=("value",), gap=gap)
+    drawn.show_header = False
     return drawn
 
 
 def hops_that_fit(num_hops: int, *, taken: int, each: int, rest: str) -> tuple[int, str | None]:
-    """How many hops have room in a table, and a caption that says where the others are.
-
-    Args:
-        num_hops: How many there are.
-        taken: Width of the other columns.
-        each: Width of a hop's column.
-        rest: Where the others are.
-    """
+    """How many hops, ``each`` wide, have room beside columns of width ``taken``; and a caption that names the rest."""
     shown = min(num_hops, max(2, (stdout().width - taken) // each))
     return shown, f"hops {shown} to {num_hops - 1} are in {rest}" if shown < num_hops else None
 
@@ -119,15 +100,7 @@ class Bars:
     def update(
         self, description: str, done: float = 0, total: float | None = None, note: str = "", key: Hashable = None
     ) -> None:
-        """Moves a bar on.
-
-        Args:
-            description: What is under way.
-            done: How much of it is done.
-            total: Of how much; none where that is not known.
-            note: What to say behind the bar.
-            key: Which bar, where there are several.
-        """
+        """Moves a bar on, to ``done`` of ``total`` if that is known; ``key`` says which bar if there are several."""
         if self._progress is None:
             return
         if key not in self._tasks:
@@ -142,11 +115,7 @@ class Bars:
 
 @contextmanager
 def progress(*, remaining: bool = False) -> Iterator[Bars]:
-    """Bars on a terminal's standard error until the context ends; silence elsewhere.
-
-    Args:
-        remaining: Whether to estimate the remaining time, too.
-    """
+    """Bars on a terminal's standard error until the context ends, with the remaining time if wanted."""
     if not sys.stderr.isatty():
         yield Bars(None)
         return
@@ -156,8 +125,35 @@ def progress(*, remaining: bool = False) -> Iterator[Bars]:
     columns: list[ProgressColumn] = [description, BarColumn(), note, TimeElapsedColumn()]
     if remaining:
         columns.append(TimeRemainingColumn())
-    with Progress(*columns, console=stderr(), transient=True) as drawn:
+    with Progress(*columns, console=_stderr(), transient=True) as drawn:
         yield Bars(drawn)
+
+
+@contextmanager
+def training_bar(
+    folder: Path | Callable[[], Path | None], options: dict[str, Any], num_runs: int = 1, without_graph: bool = False
+) -> Iterator[tuple[Callable[[int], Callable[..., None]], Callable[[int], None]]]:
+    """A bar for each run under way; if the command is stopped, it says how the runs in ``folder`` resume."""
+    from adagpr.training import TrainingConfig
+
+    max_epochs = options.get("max_epochs", TrainingConfig.model_fields["max_epochs"].default)
+    total = num_runs * (1 + without_graph)
+    with interruptible(folder), progress() as bars:
+
+        def start(number: int) -> Callable[..., None]:
+            name = f"run {number + 1} of {total}" if total > 1 else "training"
+            name += " without the graph" if number >= num_runs else ""
+
+            def update(epoch_number: int, epoch: Epoch, stopping: Stopping) -> None:
+                note = (
+                    f"epoch {epoch_number} of at most {max_epochs}, "
+                    f"validation {100 * epoch.val_acc:.1f} %, best epoch {stopping.best_epoch}"
+                )
+                bars.update(name, epoch_number, max_epochs, note, key=number)
+
+            return update
+
+        yield start, bars.remove
 
 
 def stdout() -> Console:
@@ -170,28 +166,18 @@ def stdout() -> Console:
     return console
 
 
-def stderr() -> Console:
-    """The console of notes and progress bars."""
+def _stderr() -> Console:
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)
 
 
 def _print(console: Console, items: Iterable[RenderableType], style: str = "") -> None:
+    """A terminal gets lines that end between words, a pipe one line per text; a path is never broken."""
+    wrapper = textwrap.TextWrapper(console.width, break_long_words=False, break_on_hyphens=False)
     for item in items:
-        if isinstance(item, str):
-            text = _wrapped(item, console.width) if console.is_terminal else item
-            console.print(text, style=style, markup=False, soft_wrap=True)
-        else:
+        if not isinstance(item, str):
             console.print(item, style=style)
-
-
-def _wrapped(text: str, width: int) -> str:
-    lines = (textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) for line in text.split("\n"))
-    return "\n".join(lines)
-
-
-def _text(cell: str | Text) -> Text:
-    from rich.text import Text
-
-    return Text(cell) if isinstance(cell, str) else cell
+            continue
+        text = "\n".join(map(wrapper.fill, item.split("\n"))) if console.is_terminal else item
+        console.print(text, style=style, markup=False, soft_wrap=True)

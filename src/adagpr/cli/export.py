@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
-import typer
+from typer import Option
 
 from adagpr.cli.console import show, show_json, table
 from adagpr.cli.options import AsJson, DataRoot, MovedFile, TrainedRun
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 def export(
     run: TrainedRun,
     format: Annotated[  # noqa: A002 - the name of the flag
-        str, typer.Option(metavar="FORMAT", help="Kind of file: safetensors, onnx or torch (a .pt2 program).")
+        str, Option(metavar="FORMAT", help="Kind of file: safetensors, onnx or torch (a .pt2 program).")
     ] = "safetensors",
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="The file to write. Default: exported.* in the run."),
+        Path | None, Option("--out", "-o", metavar="FILE", help="The file to write. Default: exported.* in the run.")
     ] = None,
     dataset: MovedFile = None,
     data_root: DataRoot = None,
@@ -60,22 +59,18 @@ def _savings(report: ExportReport) -> Table:
     if report.measured is not None:
         rows.append(("multiply-adds per pass", report.measured.multiply_adds, report.measured.multiply_adds_left))
     rows.append(("parameters", before.parameters, after.parameters))
-    cells = [(name, f"{old:,}", f"{new:,}", _saved(old, new)) for name, old, new in rows]
+    # The z turns a rounded -0.0 into 0.0.
+    saved = [f"{100 * (1 - new / old):z.1f} %" if old else "" for _, old, new in rows]
+    cells = [(name, f"{old:,}", f"{new:,}", share) for (name, old, new), share in zip(rows, saved, strict=True)]
     return table(("", "as trained", "exported", "saved"), cells)
 
 
-def _saved(before: int, after: int) -> str:
-    # Adding 0 turns a rounded -0.0 into 0.0.
-    return f"{round(100 * (1 - after / before), 1) + 0.0:.1f} %" if before else ""
-
-
 def _sentences(report: ExportReport) -> list[str]:
-    sentences = ["As trained, every hop of every layer is counted; features count as dense."]
-    if report.measured is not None:
+    sentences = [*report.remarks, "As trained, every hop of every layer is counted; features count as dense."]
+    if (seen := report.measured) is not None:
         sentences.append(
-            f"A pass goes over the run's own graph: {report.measured.num_nodes} nodes, {report.measured.num_entries} "
-            f"entries of its operator. No logit differs there by more than {report.measured.max_difference:.1e}; the "
-            f"largest is {report.measured.max_logit:.3g}."
+            f"A pass goes over the run's own graph: {seen.num_nodes} nodes, {seen.num_entries} entries of its operator."
+            f" No logit differs there by more than {seen.max_difference:.1e}; the largest is {seen.max_logit:.3g}."
         )
     taken = ", ".join(f"{item.name} [{' x '.join(map(str, item.shape))}] {item.dtype}" for item in report.inputs)
     sentences.append(f"It takes {taken}.")
@@ -85,5 +80,4 @@ def _sentences(report: ExportReport) -> list[str]:
         sentences.append(f"The operator is that of direction '{report.direction}' {loops} self loops{edges}.")
     else:
         sentences.append("No layer uses the graph, so it runs without one.")
-    sentences.append(f"Written: {report.path} ({report.num_bytes:,} bytes)")
-    return [*report.remarks, *sentences]
+    return [*sentences, f"Written: {report.path} ({report.num_bytes:,} bytes)"]

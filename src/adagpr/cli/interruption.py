@@ -41,23 +41,14 @@ def terminable() -> Iterator[None]:
 def interruptible(
     folder: Path | Callable[[], Path | None] | None = None, saved: Mapping[str, str] = TRAINING
 ) -> Iterator[None]:
-    """Ends a stopped command with one sentence, and with exit code 130 after Ctrl-C or 143 after SIGTERM.
-
-    Args:
-        folder: Where the command saves what it has done, or a function that says so; none if it saves nothing.
-        saved: By pattern of file in that folder or below, what the same command will do if there is one; the first
-            that fits is said.
-    """
+    """Ends a stopped command with exit code 130 or 143, and the first sentence whose pattern fits a saved file."""
     try:
         yield
     except KeyboardInterrupt as error:
         place = folder() if callable(folder) else folder
-        sys.stderr.write(f"Stopped. {_outlook(place, saved)}".strip() + "\n")
+        outlook = ""
+        if place is not None:
+            found = (sentence for pattern, sentence in saved.items() if any(place.rglob(pattern)))
+            outlook = f" {next(found, _NOTHING)}"
+        sys.stderr.write(f"Stopped.{outlook}\n")
         raise typer.Exit(143 if isinstance(error, Terminated) else 130) from None
-
-
-def _outlook(folder: Path | None, saved: Mapping[str, str]) -> str:
-    if folder is None:
-        return ""
-    found = (sentence for pattern, sentence in saved.items() if any(folder.rglob(pattern)))
-    return next(found, _NOTHING)

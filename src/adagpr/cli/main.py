@@ -4,28 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 
 import adagpr
-from adagpr.cli import (
-    bench,
-    bounds,
-    compare,
-    data,
-    explain,
-    export,
-    models,
-    partition,
-    plot,
-    predict,
-    report,
-    reproduce,
-    train,
-    tune,
-)
+from adagpr.cli import data
 from adagpr.cli.interruption import interruptible, terminable
 from adagpr.errors import AdaGPRError, InputError, memory_errors
 
@@ -61,17 +48,17 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool, Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Classify the nodes of a graph, and see how much of the graph each layer uses."""
 
 
-for command in (
-    *(train.train, predict.predict, models.models, tune.tune, explain.explain, bounds.bounds, report.report),
-    *(plot.plot, export.export, compare.compare, reproduce.reproduce, partition.partition, bench.bench),
+for name in (
+    *("train", "predict", "models", "tune", "explain", "bounds", "report"),
+    *("plot", "export", "compare", "reproduce", "partition", "bench"),
 ):
-    app.command()(command)
+    app.command()(getattr(import_module(f"adagpr.cli.{name}"), name))
 app.add_typer(data.app, name="data")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument
 
 from adagpr.cli.console import note, show, show_json, table
 from adagpr.cli.options import AsJson
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 
 def models(
-    name: Annotated[str | None, typer.Argument(help="A model, to see its options.")] = None,
-    as_json: AsJson = False,
+    name: Annotated[str | None, Argument(help="A model, to see its options.")] = None, as_json: AsJson = False
 ) -> None:
     """List the models: paper, depth, number of parameters, and what each is good for."""
     from adagpr.nn import MODELS, describe_model
@@ -50,10 +49,7 @@ def _one(found: ModelInfo, as_json: bool) -> None:
         return
     show(f"{found.name}: {found.good_for}. {found.paper}\n")
     for heading, options in (("option", found.options), ("option of training", training)):
+        rows = [(key, "none" if value is None else json.dumps(value)) for key, value in options.items()]
         # Both tables have the columns of the wider one.
-        show(table((heading.ljust(20), "default"), _defaults(options), left=("default",)), "")
+        show(table((heading.ljust(20), "default"), rows, left=("default",)), "")
     show("Both are given as --set OPTION=VALUE; docs/models.md says what those of training do.")
-
-
-def _defaults(options: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(key, "none" if value is None else json.dumps(value)) for key, value in options.items()]

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from adagpr.cli.console import show, show_json
 from adagpr.cli.options import AsJson
@@ -14,16 +14,14 @@ from adagpr.errors import InputError
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that was trained on tables.")],
-    nodes: Annotated[Path, typer.Option(help="Table of nodes: CSV, TSV, Parquet or Feather, compressed or not.")],
-    edges: Annotated[Path, typer.Option(help="Table of edges.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The Parquet file to write.")] = Path("predictions.parquet"),
-    id_column: Annotated[
-        str | None, typer.Option("--id", help="Column of the node ids. Default: as in training.")
-    ] = None,
-    source: Annotated[str | None, typer.Option(help="Column where edges start. Default: as in training.")] = None,
-    target: Annotated[str | None, typer.Option(help="Column where edges end. Default: as in training.")] = None,
-    weight: Annotated[str | None, typer.Option(help="Column of the edge weights. Default: as in training.")] = None,
+    run: Annotated[Path, Argument(metavar="RUN", help="Folder of a run that was trained on tables.")],
+    nodes: Annotated[Path, Option(help="Table of nodes: CSV, TSV, Parquet or Feather, compressed or not.")],
+    edges: Annotated[Path, Option(help="Table of edges.")],
+    out: Annotated[Path, Option("--out", "-o", help="The Parquet file to write.")] = Path("predictions.parquet"),
+    id_column: Annotated[str | None, Option("--id", help="Column of the node ids. Default: as in training.")] = None,
+    source: Annotated[str | None, Option(help="Column where edges start. Default: as in training.")] = None,
+    target: Annotated[str | None, Option(help="Column where edges end. Default: as in training.")] = None,
+    weight: Annotated[str | None, Option(help="Column of the edge weights. Default: as in training.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict the class of every node of a table, with calibrated probabilities and reasons for doubt.
@@ -47,15 +45,8 @@ def predict(
     counts = Counter(table["prediction"].to_pylist())
     reasons = Counter(reason for reason in table["doubt"].to_pylist() if reason is not None)
     if as_json:
-        show_json(
-            {
-                "file": str(out),
-                "num_nodes": table.num_rows,
-                "predictions": counts,
-                "doubts": reasons,
-                "messages": messages,
-            }
-        )
+        found = {"predictions": counts, "doubts": reasons, "messages": messages}
+        show_json({"file": str(out), "num_nodes": table.num_rows, **found})
         return
     show(*messages, "")
     show(*(f"{count:>9,}  {name}" for name, count in counts.most_common()))

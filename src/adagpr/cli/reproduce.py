@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from adagpr.cli import console
 from adagpr.cli.interruption import interruptible
@@ -21,27 +22,26 @@ if TYPE_CHECKING:
 def reproduce(
     targets: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[TARGET]...",
             help="What to reproduce: table1, table2, table3, coefficients, evolution or ablation. Default: all.",
         ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="Rows by name or a part of it, such as adagpr, texas or table2_gcn_cora:2,4; repeatable."),
+        Option(help="Rows by name or a part of it, such as adagpr, texas or table2_gcn_cora:2,4; repeatable."),
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Seeds per split. Default: 1 on ten splits, 3 on public ones, 1 on Pubmed from 32 layers on.",
+        Option(
+            min=1, help="Seeds per split. Default: 1 on ten splits, 3 on public ones, 1 on Pubmed from 32 layers on."
         ),
     ] = None,
     jobs: Jobs = None,
     data_root: DataRoot = None,
-    status: Annotated[bool, typer.Option("--status", help="Only show what is done, missing or failed.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder of tables, figures and records.")] = Path("reproduction"),
-    runs: Annotated[Path | None, typer.Option(help="Folder of the runs. Default: runs in the folder of --out.")] = None,
+    status: Annotated[bool, Option("--status", help="Only show what is done, missing or failed.")] = False,
+    out: Annotated[Path, Option(help="Folder of tables, figures and records.")] = Path("reproduction"),
+    runs: Annotated[Path | None, Option(help="Folder of the runs. Default: runs in the folder of --out.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce the paper's tables and figures; if it is stopped, the same command resumes.
@@ -123,12 +123,12 @@ def _show_tables(report: TargetReport) -> None:
         typer.echo(report.text)
         return
     for table in report.tables:
-        optional, left_out = list(table.optional), list[str]()
-        unlimited = terminal.options.update(max_width=10_000)
-        while optional and terminal.measure(_grid(table, left_out), options=unlimited).maximum > terminal.width:
-            left_out.append(optional.pop(0))
-        console.show(console.bold(table.title or report.target), *([table.remark] if table.remark else []))
-        console.show(_grid(table, left_out))
+        for number in range(len(table.optional) + 1):
+            left_out = table.optional[:number]
+            grid = _grid(table, left_out)
+            if terminal.measure(grid, options=terminal.options.update(max_width=10_000)).maximum <= terminal.width:
+                break
+        console.show(console.bold(table.title or report.target), *([table.remark] if table.remark else []), grid)
         if left_out:
             names = ", ".join(heading for heading in table.headings if heading in left_out)
             terminal.print(f"Left out, for a terminal of {terminal.width} columns: {names}.", style="dim")

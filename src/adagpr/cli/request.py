@@ -11,22 +11,13 @@ from adagpr.cli.options import TABLE_OPTIONS
 from adagpr.errors import InputError, unknown_name
 from adagpr.files import none_from_text, read_toml
 
-_TABLES = ("data", "model", "training")
 _NOT_DATA_OPTIONS = ("name", "split", "data_root", "progress")
+_SUMS: tuple[str, ...] = ("graph_sha256", "split_sha256", "recipe_sha256")
 
 
 @dataclass(frozen=True)
 class Request:
-    """A data set, a model and their options, with defaults for what nobody named.
-
-    Attributes:
-        dataset: Name or file of the data.
-        split: The split, by default the data set's own.
-        model: Name of the model.
-        options: Arguments of the model and of the training.
-        data: Arguments of `adagpr.load`.
-        sums: SHA-256 sums of graph and split that a run's configuration was written for.
-    """
+    """A data set with options of `adagpr.load` and the sums it must have; a model with its options and training's."""
 
     dataset: str = "digits"
     split: str | None = None
@@ -38,21 +29,19 @@ class Request:
 
 def read_request(path: Path | None, settings: list[str]) -> Request:
     """The request of a TOML file, if there is one, with ``settings`` laid over it key by key."""
-    tables: dict[str, dict[str, Any]] = {name: {} for name in _TABLES}
+    tables: dict[str, dict[str, Any]] = {"data": {}, "model": {}, "training": {}}
     for name, table in ({} if path is None else read_toml(path)).items():
-        if name not in _TABLES:
-            raise InputError(f"{path}: {unknown_name('table', name, _TABLES)}")
+        if name not in tables:
+            raise InputError(f"{path}: {unknown_name('table', name, tables)}")
         if not isinstance(table, dict):
             raise InputError(f"{path}: {name} must be a table, got {table!r}.")
         tables[name] = table
-    data, model = dict(tables["data"]), dict(tables["model"])
+    data, model = tables["data"], tables["model"]
     named = {"dataset": data.pop("name", None), "split": data.pop("split", None), "model": model.pop("name", None)}
     for key, value in named.items():
         if value is not None and not isinstance(value, str):
             raise InputError(f"{path}: the name of the {key} must be a text, got {value!r}.")
-    sums: dict[str, str] = {
-        key: str(data.pop(key)) for key in ("graph_sha256", "split_sha256", "recipe_sha256") if key in data
-    }
+    sums = {key: str(data.pop(key)) for key in _SUMS if key in data}
     options = {**model, **tables["training"]}
     for key, value in parse_settings(settings).items():
         if key == "data":

@@ -7,59 +7,54 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from adagpr.cli.console import show_json
+from adagpr.cli.console import show_json, training_bar
 from adagpr.cli.options import AsJson, DataRoot, Jobs, SplitName, check_tables, show_notes, takes_tables
 from adagpr.cli.request import Request, read_request
 from adagpr.cli.train_partition import Precision, train_partition
-from adagpr.cli.training_bar import training_bar
 from adagpr.errors import InputError
 
 
 @takes_tables
 def train(
     dataset: Annotated[
-        str | None, typer.Argument(help="A data set (see: adagpr data ls) or an .npz file. Default: digits.")
+        str | None, Argument(help="A data set (see: adagpr data ls) or an .npz file. Default: digits.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Name of the model. Default: adagpr.")] = None,
+    model: Annotated[str | None, Option(help="Name of the model. Default: adagpr.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--set",
             metavar="KEY=VALUE",
             help="An option of the model or of training (see: adagpr models NAME); repeatable.",
         ),
     ] = None,
     split: SplitName = None,
-    seed: Annotated[
-        list[int] | None, typer.Option(help="Seed; repeat the option for several runs. Default: 0.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: a new one in runs/.")] = None,
-    config: Annotated[Path | None, typer.Option(help="Start from this TOML file, such as a run's config.toml.")] = None,
+    seed: Annotated[list[int] | None, Option(help="Seed; repeat the option for several runs. Default: 0.")] = None,
+    out: Annotated[Path | None, Option(help="Folder of the run. Default: a new one in runs/.")] = None,
+    config: Annotated[Path | None, Option(help="Start from this TOML file, such as a run's config.toml.")] = None,
     without_graph: Annotated[
-        bool,
-        typer.Option("--without-graph", help="Also train with every layer at hop 0, to see what the graph adds."),
+        bool, Option("--without-graph", help="Also train with every layer at hop 0, to see what the graph adds.")
     ] = False,
     data_root: DataRoot = None,
     *,
     tables: dict[str, Any],
     partitions: Annotated[
         Path | None,
-        typer.Option(
-            help="Train on a folder that adagpr partition made, with one process or with several of torchrun."
-        ),
+        Option(help="Train on a folder that adagpr partition made, with one process or with several of torchrun."),
     ] = None,
     batch_parts: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=1,
             help="With --partitions: train on batches of this many parts, for graphs larger than memory; approximate.",
         ),
     ] = None,
     border: Annotated[
-        Precision, typer.Option(help="With --partitions: precision of the rows that processes exchange.")
+        Precision, Option(help="With --partitions: precision of the rows that processes exchange.")
     ] = "float32",
-    device: Annotated[str | None, typer.Option(help="Where to compute: cpu (which is tested) or cuda.")] = None,
+    device: Annotated[str | None, Option(help="Where to compute: cpu (which is tested) or cuda.")] = None,
     jobs: Jobs = None,
     as_json: AsJson = False,
 ) -> None:
@@ -69,16 +64,15 @@ def train(
     """
     from adagpr.data import load
     from adagpr.reporting import report
-    from adagpr.training import TrainingConfig, describe_data, fit_all, summarise
+    from adagpr.training import describe_data, fit_all, summarise
 
     request = read_request(config, settings or [])
     check_tables(dataset, tables, request.data if request.dataset == "tables" else {})
     if tables:
         dataset = "tables"
-    options = {key: value for key, value in request.options.items() if key != "seed"}
-    if device is not None:
-        options["device"] = device
-    seeds = seed or [request.options.get("seed", 0)]
+    options = request.options | ({} if device is None else {"device": device})
+    stored_seed = options.pop("seed", 0)
+    seeds = seed or [stored_seed]
     model = model or request.model
     if partitions is not None:
         if dataset is not None or split is not None or without_graph:
@@ -92,12 +86,9 @@ def train(
         show_notes(graph)
     if dataset is None and split is None:
         _check_sums(request, describe_data(graph, splits[0]))
-    num_runs, max_epochs = len(splits) * len(seeds), options.get("max_epochs", TrainingConfig().max_epochs)
+    num_runs = len(splits) * len(seeds)
     folders: list[Path] = []
-    with training_bar(lambda: folders[0] if folders else None, num_runs * (1 + without_graph), max_epochs) as (
-        start,
-        end,
-    ):
+    with training_bar(lambda: next(iter(folders), None), options, num_runs, without_graph) as (start, end):
         runs = fit_all(
             graph,
             splits,
@@ -107,7 +98,7 @@ def train(
             root=Path("runs") if out is None else None,
             without_graph=without_graph,
             on_start=folders.append,
-            on_epoch=lambda number: start(number, "without the graph" if number >= num_runs else ""),
+            on_epoch=start,
             on_end=end,
             **_processes(jobs),
             **options,
@@ -118,13 +109,9 @@ def train(
         typer.echo(f"rank {os.environ['RANK']} is done; {num_done} of {runs.num_asked} runs are complete")
         return
     folder = runs.folder or Path()
-    report(
-        [runs, runs.baseline_runs] if without_graph else [runs],
-        folder / "report.html",
-        names=["with the graph", "without the graph"] if without_graph else None,
-        graph=graph,
-        splits=splits,
-    )
+    models = [runs, runs.baseline_runs] if without_graph else [runs]
+    names = ["with the graph", "without the graph"] if without_graph else None
+    report(models, folder / "report.html", names=names, graph=graph, splits=splits)
     if as_json:
         result: dict[str, Any] = {"folder": str(folder), **summarise(runs)}
         if without_graph:

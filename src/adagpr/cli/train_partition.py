@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from adagpr.cli.console import show, show_json
-from adagpr.cli.training_bar import training_bar
+from adagpr.cli.console import show, show_json, training_bar
 from adagpr.errors import InputError
 
 Precision = Literal["float32", "bfloat16"]
@@ -27,19 +26,18 @@ def train_partition(
     """Trains and prints the result; only rank 0 prints."""
     if len(seeds) > 1:
         raise InputError("--partitions trains with one --seed at a time.")
-    from adagpr.training import TrainingConfig, fit_partition
+    from adagpr.training import fit_partition
 
     is_first = os.environ.get("RANK", "0") == "0"
     run = out or Path("runs") / f"{folder.name}-{model}-seed-{seeds[0]}"
-    max_epochs = options.get("max_epochs", TrainingConfig.model_fields["max_epochs"].default)
-    with training_bar(run, 1, max_epochs) as (start, _):
+    with training_bar(run, options) as (start, _):
         record = fit_partition(
             folder,
             model,
             out=run,
             per_batch=batch_parts,
             border=border,
-            on_epoch=start(0, "") if is_first else None,
+            on_epoch=start(0) if is_first else None,
             **{**options, "seed": seeds[0]},
         )
     if is_first and as_json:
