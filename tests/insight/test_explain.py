@@ -63,7 +63,7 @@ def test_layers_show_the_coefficients_of_the_record(run: Run, found: Explanation
         assert part.max_hop == max(k for k, value in enumerate(mu) if value)
         assert part.response == pytest.approx([sum(m * x**k for k, m in enumerate(mu)) for x in found.lambdas])
     assert found.val_acc == pytest.approx(100 * run.val_acc)
-    assert found.val_acc > 60
+    assert run.val_acc > 0.6
 
 
 @pytest.mark.parametrize("form", ["shared", "separate", "separate-scaled"])
@@ -115,7 +115,7 @@ def test_without_the_graph_is_the_network_on_no_edges(run: Run, data: tuple[Grap
     assert first.accuracy == pytest.approx(100 * alone.double().mean())
     assert first.right_only_with == int((right & ~alone).sum()) > 0
     assert first.right_only_without == int((alone & ~right).sum())
-    assert first.difference == pytest.approx(found.val_acc - first.accuracy)
+    assert first.difference == pytest.approx((found.val_acc or 0.0) - first.accuracy)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -23,7 +23,7 @@ class MLP(Model):
     name = "mlp"
     paper = ""
     good_for = "what features say without the graph"
-    groups = (("*", "linears"),)
+    groups: ClassVar[tuple[tuple[str, str], ...]] = (("*", "linears"),)
 
     @checked
     def __init__(
