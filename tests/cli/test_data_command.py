@@ -22,7 +22,8 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 def adagpr(*arguments: str, home: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {key: value for key, value in os.environ.items() if key != "ADAGPR_DATA"}
+    # pytest-xdist sets COLUMNS; a pipe is wide enough for every table.
+    environment = {key: value for key, value in os.environ.items() if key not in ("ADAGPR_DATA", "COLUMNS")}
     environment |= {"XDG_CACHE_HOME": str(home), "no_proxy": "127.0.0.1"} | variables
     command = [sys.executable, "-m", "adagpr", "data", *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import runpy
 import shutil
 import subprocess
 import sys
@@ -224,11 +223,6 @@ def test_kernels_of_other_sources_are_not_loaded(tmp_path: Path, monkeypatch: py
         file.write("/* changed */")
     with pytest.warns(UserWarning, match="kernels-default.so was compiled from other sources"):
         assert load() is None
-
-
-def test_the_hash_that_is_compiled_in_is_the_one_that_is_asked_for() -> None:
-    found = runpy.run_path(str(Path(__file__).parents[2] / "hatch_build.py"))
-    assert found["source_hash"](kernels.folder()) == kernels.source_hash(kernels.folder())
 
 
 def test_what_does_not_fit_never_reaches_a_kernel() -> None:

@@ -6,9 +6,11 @@ import multiprocessing
 import os
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from adagpr.graph import Graph, Split
 from adagpr.tuning import Space, StudyProgress, search
 from adagpr.tuning.storage import create_study
 from adagpr.tuning.study import Study, blind
-from adagpr.tuning.trial import effective_trials
+from adagpr.tuning.trial import effective_trials, objective
 
 Tune = Callable[..., dict[str, Any]]
 COUNTED = ("complete", "pruned")
@@ -41,51 +43,67 @@ def results(record: dict[str, Any]) -> list[Any]:
     return [[trial["params"], trial["value"], trial["state"]] for trial in trials if trial["state"] in COUNTED]
 
 
-class Killer:
-    """Kills one worker in the middle of a trial, and for certain: it is stopped first, and looked at."""
+def hang_after_first_report(number: int) -> Callable[..., float]:
+    """In place of `objective`: the trial with this number never gets past its first report."""
 
-    def __init__(self, folder: Path, num_done: int) -> None:
-        self.folder, self.num_done = folder, num_done
+    def run(study: Study, trial: optuna.Trial) -> float:
+        if trial.number == number:
+            report = trial.report
+
+            def report_and_hang(value: float, step: int) -> None:
+                report(value, step)
+                threading.Event().wait()
+
+            trial.report = report_and_hang  # type: ignore[method-assign]
+        return objective(study, trial)
+
+    return run
+
+
+class Killer:
+    """Kills the worker of one trial in its middle."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self.folder, self.number = folder, number
         self.killed: list[int] = []
 
     def __call__(self, progress: StudyProgress) -> None:
-        if self.killed or progress.num_done < self.num_done:
-            return
-        for pid in progress.pids:
-            os.kill(pid, signal.SIGSTOP)
-            trials = journal(self.folder).trials
-            mine = [trial for trial in trials if trial.user_attrs.get("worker", {}).get("pid") == pid]
-            if mine and mine[-1].state == TrialState.RUNNING and mine[-1].intermediate_values:
-                os.kill(pid, signal.SIGKILL)
-                self.killed.append(mine[-1].number)
-                return
-            os.kill(pid, signal.SIGCONT)
+        for trial in journal(self.folder).trials[self.number : self.number + 1] if progress.pids else ():
+            if trial.intermediate_values and not self.killed:
+                assert trial.state == TrialState.RUNNING
+                os.kill(trial.user_attrs["worker"]["pid"], signal.SIGKILL)
+                self.killed.append(trial.user_attrs["worker"]["pid"])
 
 
-def test_a_study_with_a_killed_worker_ends_complete(tmp_path: Path, quick_tune: Tune, quick_space: Space) -> None:
-    killer = Killer(tmp_path, num_done=1)
-    slower = quick_space.with_settings({"max_epochs": 90})
-    record = quick_tune(tmp_path, space=slower, num_workers=2, on_change=killer)
-    (lost,) = killer.killed
+def test_a_study_with_a_killed_worker_ends_complete(
+    tmp_path: Path, quick_tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = 2
+    monkeypatch.setattr(search, "objective", hang_after_first_report(lost))
+    killer = Killer(tmp_path, lost)
+    record = quick_tune(tmp_path, num_workers=2, on_change=killer)
+    assert len(killer.killed) == 1
     by_number = {trial["number"]: trial for trial in record["trials"]}
     assert sum(trial["state"] in COUNTED for trial in record["trials"]) == record["num_trials"] == 6
     assert by_number[lost]["state"] == "fail"
     (again,) = [trial for trial in record["trials"] if trial.get("retry_of") == lost]
     assert again["params"] == by_number[lost]["params"]
     assert again["state"] in COUNTED
-    pids = {trial["machine"]["pid"] for trial in record["trials"]}
-    assert len(pids) >= 3
+    assert by_number[lost]["machine"]["pid"] == killer.killed[0] != again["machine"]["pid"]
     assert all(trial.state != TrialState.RUNNING for trial in journal(tmp_path).trials)
 
 
-def test_killed_as_a_whole_and_repeated_it_ends_complete(tmp_path: Path, quick_tune: Tune, quick_space: Space) -> None:
-    changes: dict[str, Any] = {"space": quick_space.with_settings({"max_epochs": 60}), "num_workers": 2}
+def test_killed_as_a_whole_and_repeated_it_ends_complete(
+    tmp_path: Path, quick_tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "objective", hang_after_first_report(3))
+    changes: dict[str, Any] = {"num_workers": 2}
     command = multiprocessing.get_context("fork").Process(target=quick_tune, args=(tmp_path,), kwargs=changes)
     command.start()
 
     def is_under_way() -> bool:
-        states = [trial.state for trial in journal(tmp_path).trials]
-        return states.count(TrialState.COMPLETE) >= 2 and TrialState.RUNNING in states
+        trials = journal(tmp_path).trials
+        return len(trials) > 3 and bool(trials[3].intermediate_values) and trials[2].state == TrialState.COMPLETE
 
     wait_for(lambda: (tmp_path / "study.toml").exists() and is_under_way())
     command.kill()
@@ -120,15 +138,25 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_an_interrupted_study_ends_with_the_trials_of_an_uninterrupted_one(tmp_path: Path, quick_tune: Tune) -> None:
+def test_an_interrupted_study_ends_with_the_trials_of_an_uninterrupted_one(
+    tmp_path: Path, quick_tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = quick_tune(tmp_path / "whole", num_trials=12)
+    numbers = count()
+
+    def hang_in_the_fifth(*arguments: Any) -> float:
+        if next(numbers) == 4:
+            threading.Event().wait()
+        return objective(*arguments)
 
     def interrupt(progress: StudyProgress) -> None:
-        if progress.num_done >= 4 and progress.pids:
+        if progress.num_done == 4:
             raise KeyboardInterrupt
 
+    monkeypatch.setattr(search, "objective", hang_in_the_fifth)
     with pytest.raises(KeyboardInterrupt):
         quick_tune(tmp_path / "parts", num_trials=12, on_change=interrupt)
+    monkeypatch.undo()
     assert not (tmp_path / "parts" / "best.toml").exists()
     parts = quick_tune(tmp_path / "parts", num_trials=12)
     assert results(parts) == results(whole)
