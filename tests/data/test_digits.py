@@ -5,7 +5,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from adagpr.data import load
-from adagpr.data.digits import nearest_neighbours
+from adagpr.data.built_in import nearest_neighbours
 
 
 def test_each_image_is_joined_to_its_ten_nearest() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from adagpr.data import data_root, fetch, load, presence, row, verify
-from adagpr.data import fetch as fetch_function
 from adagpr.data.catalogue import Source, sources
 from adagpr.data.download import open_file
 from adagpr.errors import InputError, StorageError
@@ -225,12 +224,3 @@ def test_a_damaged_file_is_refused_before_it_is_read(
     (tmp_path / file).write_bytes(damaged[damage])
     with pytest.raises(InputError, match=r"is not the expected file: its SHA-256 sum is [0-9a-f]{12}\.\.\., not"):
         open_file(row(name), file, tmp_path)
-
-
-def test_the_package_offers_functions_even_after_their_modules_were_imported() -> None:
-    import adagpr.data.csbm
-    import adagpr.data.load
-
-    assert callable(adagpr.data.csbm)
-    assert callable(adagpr.data.load)
-    assert callable(fetch_function)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from adagpr.data.csbm import csbm
+from adagpr.data import csbm
 from adagpr.data.splits import random_split
 from adagpr.errors import InputError
 from adagpr.graph import SPLIT_NAMES, Graph, Split

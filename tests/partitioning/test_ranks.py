@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from adagpr.data.csbm import csbm
+from adagpr.data import csbm
 from adagpr.data.splits import random_split
 from adagpr.partitioning import partition_graph
 from adagpr.training import fit_partition

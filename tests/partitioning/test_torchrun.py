@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from adagpr.data.csbm import csbm
+from adagpr.data import csbm
 from adagpr.data.splits import random_split
 from adagpr.partitioning import partition_graph
 

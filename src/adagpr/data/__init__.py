@@ -1,7 +1,6 @@
 """Graphs to train on: the papers' benchmark sets, an embedded one, synthetic ones, and a user's own files.
 
-What is heavy to import is loaded when it is first used. The functions `load`, `csbm`, `catalogue` and `fetch`
-share their names with the modules that hold them; those are light and imported here, so that the names mean functions.
+Reading the catalogue and getting files is light and imported here; what needs torch is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -10,20 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from adagpr.data.catalogue import DatasetRow, catalogue, row, sources
-from adagpr.data.csbm import csbm
 from adagpr.data.download import FileStatus, OnDownload, data_root, fetch, presence, verify
-from adagpr.data.load import load
 
 if TYPE_CHECKING:
     from adagpr.data import tables
+    from adagpr.data.built_in import csbm
+    from adagpr.data.loading import load
     from adagpr.data.splits import parse_split, random_split, random_splits
-    from adagpr.data.tables import Tables, from_tables, read_tables
+    from adagpr.data.tables import from_tables, read_tables
 
 __all__ = [
     "DatasetRow",
     "FileStatus",
     "OnDownload",
-    "Tables",
     "catalogue",
     "csbm",
     "data_root",
@@ -40,11 +38,17 @@ __all__ = [
     "tables",
     "verify",
 ]
+_HOMES = {
+    "built_in": ("csbm",),
+    "loading": ("load",),
+    "splits": ("parse_split", "random_split", "random_splits"),
+    "tables": ("from_tables", "read_tables"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__ or name == "tables":
-        raise AttributeError(f"module 'adagpr.data' has no attribute '{name}'")
-    value = getattr(import_module(f"adagpr.data.{'splits' if 'split' in name else 'tables'}"), name)
-    globals()[name] = value
-    return value
+    for module, names in _HOMES.items():
+        if name in names:
+            globals()[name] = getattr(import_module(f"adagpr.data.{module}"), name)
+            return globals()[name]
+    raise AttributeError(f"module 'adagpr.data' has no attribute '{name}'")

@@ -18,16 +18,18 @@ from adagpr.files import read_toml
 
 Loader = Literal["planetoid", "geom-gcn", "npz", "digits", "csbm"]
 
-_HERE = Path(__file__).parent
+_CATALOGUE = Path(__file__).with_name("catalogue.toml")
 EDGES_FILE = "out1_graph_edges.txt"
 NODES_FILE = "out1_node_feature_label.txt"
+# Fixed splits of a data set that has numbered ones.
+NUM_SPLITS = 10
 # Shares of train, val and test in a split that is drawn.
 DEFAULT_FRACTIONS = (0.6, 0.2, 0.2)
 PLANETOID_PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
 
 
 class Source(Strict):
-    """A public home of files, at one commit."""
+    """A public home of files, at one commit; its name is also the first folder of its files."""
 
     repository: str
     commit: str = Field(pattern=r"^[0-9a-f]{40}$")
@@ -35,7 +37,7 @@ class Source(Strict):
     licence: str | None = None
 
     def url(self, path: str) -> str:
-        """Address of one file, ``path`` being relative to the home's folder."""
+        """Address of one file by its path in the home's folder."""
         return f"https://raw.githubusercontent.com/{self.repository}/{self.commit}/{self.prefix}{path}"
 
 
@@ -59,18 +61,9 @@ class Counts(Strict):
 class DatasetRow(Strict):
     """One data set of the catalogue.
 
-    Attributes:
-        name: What to ask for.
-        title: What to call it in a text.
-        description: One sentence.
-        loader: The reader it needs.
-        source: Its home, a name of `sources`; none if it needs no file.
-        stem: Its name within the file names.
-        splits: The kinds of split it has, the one that its protocol uses first.
-        num_splits: How many fixed splits its numbered kind has.
-        row_normalize: Whether its protocol divides features by their row sum.
-        counts: What it holds.
-        oddities: What a reader of its numbers must know, one sentence each.
+    Without a ``source`` it needs no file; ``stem`` is its name in the names of files. Of its ``splits`` the first is
+    that of its protocol, ``row_normalize`` is whether that divides features by their row sum, and ``oddities`` are what
+    a reader of its numbers must know, one sentence each.
     """
 
     name: str
@@ -80,7 +73,6 @@ class DatasetRow(Strict):
     source: str | None = None
     stem: str
     splits: tuple[str, ...] = Field(min_length=1)
-    num_splits: int = 10
     row_normalize: bool = True
     counts: Counts
     oddities: tuple[str, ...]
@@ -103,7 +95,7 @@ class DatasetRow(Strict):
         """Files of the ten fixed splits, relative to the data folder."""
         if "geom-gcn" not in self.splits:
             return ()
-        return tuple(f"geom-gcn/splits/{self.stem}_split_0.6_0.2_{i}.npz" for i in range(self.num_splits))
+        return tuple(f"geom-gcn/splits/{self.stem}_split_0.6_0.2_{i}.npz" for i in range(NUM_SPLITS))
 
     def files(self) -> dict[str, str]:
         """Every file of the data set with its SHA-256 sum."""
@@ -113,20 +105,18 @@ class DatasetRow(Strict):
 @cache
 def catalogue() -> dict[str, DatasetRow]:
     """All data sets by name, in the order of the catalogue file."""
-    stored = read_toml(_HERE / "catalogue.toml")["datasets"]
+    stored = read_toml(_CATALOGUE)
     return {
-        name: DatasetRow(**{"name": name, "title": name.capitalize(), "stem": name, **fields})
-        for name, fields in stored.items()
+        name: DatasetRow(
+            name=name,
+            **{"stem": name, "title": name.capitalize()} | stored["homes"].get(fields.get("source"), {}) | fields,
+        )
+        for name, fields in stored["datasets"].items()
     }
 
 
 def row(name: str) -> DatasetRow:
-    """The data set called ``name``; if there is none, an `InputError` offers the nearest name.
-
-    Example:
-        >>> row("cora").counts.nodes
-        2708
-    """
+    """The data set called ``name``; if there is none, an `InputError` offers the nearest name."""
     if name not in catalogue():
         raise unknown_name("data set", name, catalogue(), see="adagpr data ls")
     return catalogue()[name]
@@ -134,9 +124,8 @@ def row(name: str) -> DatasetRow:
 
 @cache
 def sources() -> dict[str, Source]:
-    """The public homes by name; a home's name is also the first folder of its files."""
-    stored = read_toml(_HERE / "catalogue.toml")["sources"]
-    return {name: Source(**fields) for name, fields in stored.items()}
+    """The public homes by name."""
+    return {name: Source(**fields) for name, fields in read_toml(_CATALOGUE)["sources"].items()}
 
 
 def url_of(file: str) -> str:
@@ -148,5 +137,5 @@ def url_of(file: str) -> str:
 @cache
 def sums() -> dict[str, str]:
     """SHA-256 sum of every file, by its path in the data folder."""
-    lines = (_HERE / "SHA256SUMS").read_text(encoding="ascii").splitlines()
+    lines = _CATALOGUE.with_name("SHA256SUMS").read_text(encoding="ascii").splitlines()
     return {file: total for total, file in (line.split(maxsplit=1) for line in lines)}

@@ -1,7 +1,4 @@
-"""`load`: a data set by name, or a user's own file, as a graph and its splits.
-
-The reader of a data set is imported when it is asked for, so that naming this function costs nothing.
-"""
+"""`load`: a data set by name, or a user's own file, as a graph and its splits."""
 
 from __future__ import annotations
 
@@ -9,19 +6,23 @@ import inspect
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from adagpr.data.catalogue import DEFAULT_FRACTIONS, DatasetRow, row
-from adagpr.data.csbm import csbm
+import numpy as np
+import scipy.sparse as sp
+
+from adagpr.data.built_in import csbm, digits
+from adagpr.data.catalogue import DEFAULT_FRACTIONS, NUM_SPLITS, DatasetRow, row
 from adagpr.data.download import OnDownload, open_file
+from adagpr.data.geom_gcn import graph_from_text, split_from_npz
+from adagpr.data.npz import graph_from_npz
+from adagpr.data.planetoid import graph_from_planetoid
+from adagpr.data.splits import labelled_split, parse_split, random_split
+from adagpr.data.tables import from_tables, read_tables, stratified_split
 from adagpr.errors import InputError, unknown_name
-
-if TYPE_CHECKING:
-    from adagpr.graph import Graph, Split
-
-
-Read = Callable[[str], bytes]
+from adagpr.graph import Graph, Split, compact_features
 
 
 def load(
@@ -62,8 +63,6 @@ def load(
         >>> graph.num_nodes, splits[0].name
         (1797, 'labelled-5')
     """
-    from adagpr.data.splits import parse_split, random_split
-
     text = os.fspath(name)
     if text == "tables":
         _check_options(text, options)
@@ -73,31 +72,30 @@ def load(
     dataset = None if text.endswith(".npz") else row(text)
     _check_options(text, options)
     if dataset is None:
-        from adagpr.data.npz import graph_from_npz
-
         graph, fixed = graph_from_npz(Path(text), str(Path(text)), Path(text).stem)
         offered = ["given", "random"] if fixed else ["random"]
         kind, number = parse_split(split or offered[0], offered, len(fixed), "adagpr data --help")
     else:
         asked = split or dataset.default_split
-        kind, number = parse_split(asked, dataset.splits, dataset.num_splits, f"adagpr data info {text}")
-
-        def read(file: str) -> bytes:
-            return open_file(dataset, file, data_root, progress)
-
+        kind, number = parse_split(asked, dataset.splits, NUM_SPLITS, f"adagpr data info {text}")
+        read = partial(open_file, dataset, root=data_root, progress=progress)
         graph, fixed = _read(dataset, read, seed, options)
         if kind == "geom-gcn":
-            fixed = _fixed_splits(dataset, read, number)
+            files = dataset.split_files()
+            wanted = range(len(files)) if number is None else [number]
+            fixed = [split_from_npz(read(files[i]), files[i], f"geom-gcn/{i}") for i in wanted]
             number = None
-    normalize = row_normalize if row_normalize is not None else dataset is not None and dataset.row_normalize
     origin = {"name": text, **options}
     if row_normalize is not None:
         origin["row_normalize"] = row_normalize
+    elif dataset is not None:
+        row_normalize = dataset.row_normalize
     if kind == "random" and tuple(fractions) != DEFAULT_FRACTIONS:
         origin["fractions"] = [float(share) for share in fractions]
     if text == "csbm":
         origin["seed"] = seed
-    graph = _finished(graph, normalize, dataset.oddities if dataset else (), origin)
+    graph = replace(graph, notes=dataset.oddities if dataset else (), origin=origin)
+    graph = _row_normalized(graph) if row_normalize else graph
     if kind == "random":
         return graph, [random_split(graph.y, seed if number is None else number, fractions)]
     return graph, fixed if number is None else [fixed[number]]
@@ -105,11 +103,7 @@ def load(
 
 def _check_options(name: str, options: dict[str, Any]) -> None:
     """Refuses options that nobody would look at."""
-    if not options:
-        return
-    from adagpr.data.tables import from_tables
-
-    if name not in ("csbm", "tables"):
+    if options and name not in ("csbm", "tables"):
         raise InputError(f"load: {', '.join(options)}: only csbm and tables take options, not '{name}'.")
     parameters = inspect.signature(csbm if name == "csbm" else from_tables).parameters
     known = [option for option in parameters if option != "seed"]
@@ -122,9 +116,6 @@ def _tables(
     split: str | None, seed: int, fractions: Sequence[float], options: dict[str, Any]
 ) -> tuple[Graph, list[Split]]:
     """The graph of two tables and its split."""
-    from adagpr.data.splits import parse_split
-    from adagpr.data.tables import read_tables, stratified_split
-
     for name in ("nodes", "edges", "label"):
         if name not in options:
             raise InputError(f"load: tables need {name}.")
@@ -143,54 +134,31 @@ def _tables(
     return replace(found.graph, origin=origin), [chosen]
 
 
-def _finished(graph: Graph, normalize: bool, notes: tuple[str, ...], origin: dict[str, Any]) -> Graph:
-    """The graph with its notes and origin and, if asked, features divided by their row sum."""
-    import numpy as np
-    import scipy.sparse as sp
-
-    from adagpr.graph import compact_features
-
-    if not normalize:
-        return replace(graph, notes=notes, origin=origin)
+def _row_normalized(graph: Graph) -> Graph:
+    """The graph with features divided by their row sum."""
     x = graph.x if isinstance(graph.x, sp.csr_array) else sp.csr_array(graph.x.numpy())
     if x.nnz and x.data.min() < 0:
         raise InputError(f"load: row_normalize needs features that are not negative, and '{graph.name}' has some.")
     x = x.astype(np.float64)
     totals = x.sum(axis=1)
     x.data /= np.repeat(np.where(totals > 0, totals, 1.0), np.diff(x.indptr))
-    return replace(graph, x=compact_features(x), notes=notes, origin=origin)
+    return replace(graph, x=compact_features(x))
 
 
-def _read(dataset: DatasetRow, read: Read, seed: int, options: dict[str, Any]) -> tuple[Graph, list[Split]]:
+def _read(
+    dataset: DatasetRow, read: Callable[[str], bytes], seed: int, options: dict[str, Any]
+) -> tuple[Graph, list[Split]]:
     """The graph of a data set, and the splits that come with it; ``read`` gives the bytes of a file."""
     if dataset.loader == "csbm":
         return csbm(seed=seed, **options), []
     if dataset.loader == "digits":
-        from adagpr.data.digits import digits
-        from adagpr.data.splits import labelled_split
-
         graph = digits()
         return graph, [labelled_split(graph.y, num_per_class=5, num_val=500)]
-    files = dataset.graph_files()
     if dataset.loader == "planetoid":
-        from adagpr.data.planetoid import graph_from_planetoid
-
         graph, public = graph_from_planetoid(lambda file: read(f"{dataset.source}/{file}"), dataset.stem, dataset.name)
         return graph, [public]
     if dataset.loader == "geom-gcn":
-        from adagpr.data.geom_gcn import graph_from_text
-
-        edges, nodes = files
+        edges, nodes = dataset.graph_files()
         return graph_from_text(read(edges), read(nodes), dataset.name), []
-    from adagpr.data.npz import graph_from_npz
-
-    return graph_from_npz(read(files[0]), files[0], dataset.name, directed=dataset.counts.directed)
-
-
-def _fixed_splits(dataset: DatasetRow, read: Read, number: int | None) -> list[Split]:
-    """All the fixed splits, or the one asked for."""
-    from adagpr.data.geom_gcn import split_from_npz
-
-    files = list(enumerate(dataset.split_files()))
-    wanted = files if number is None else [files[number]]
-    return [split_from_npz(read(file), file, f"geom-gcn/{i}") for i, file in wanted]
+    (file,) = dataset.graph_files()
+    return graph_from_npz(read(file), file, dataset.name, directed=dataset.counts.directed)
