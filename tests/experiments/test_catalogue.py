@@ -94,6 +94,16 @@ def test_a_data_set_adds_to_its_row_and_replaces(tmp_path: Path) -> None:
     assert [cell.name for row in (cora, texas) for cell in row.cells()] == ["row_cora", "row_texas-2"]
 
 
+def test_depths_and_sources_are_said_once_for_all_data_sets(tmp_path: Path) -> None:
+    sources = 'settings_from.usual = "{dataset}.sh"\nsettings_from.chosen = "validation"\n'
+    top = TOP.replace('settings_from = "{dataset}.sh"\n', sources)
+    rows = 'cora = { published = [80.0, "OOM"] }\ntexas = { published = "unprinted", settings = "chosen" }\n'
+    (tmp_path / "row.toml").write_text(f'{top}layers = [2, 4]\nmodel = {{ name = "gcn" }}\n[dataset]\n{rows}')
+    cora, texas = read_rows(tmp_path / "row.toml")
+    assert (cora.published, cora.settings_from) == ({"2": 80.0, "4": "OOM"}, "cora.sh")
+    assert (texas.published, texas.settings_from) == ({"2": "unprinted", "4": "unprinted"}, "validation")
+
+
 @pytest.mark.parametrize(
     ("end", "message"),
     [
@@ -101,6 +111,7 @@ def test_a_data_set_adds_to_its_row_and_replaces(tmp_path: Path) -> None:
         ("at.2 = { dropuot = 0.1 }", "Unknown key 'dropuot'. Did you mean 'dropout'"),
         ("dropuot = 0.1", "Unknown key 'dropuot'. Did you mean 'dropout'"),
         ("max_epochs = 0", "max_epochs"),
+        ("[dataset.texas]\npublished = [80.0, 81.0]", "published must have one value for each of layers"),
     ],
 )
 def test_what_a_data_set_adds_is_checked(tmp_path: Path, end: str, message: str) -> None:

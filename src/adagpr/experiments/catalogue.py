@@ -5,17 +5,17 @@ One TOML file is one printed row: what its data sets share, and for each of them
     table = 2
     method = "GCN(Drop)"
     settings = "released"         # whose they are: one of `Settings`
-    settings_from = "where they were read, {dataset} being its name, or that none were released"
+    settings_from = "where they were read, {dataset} being its name, or that none were released"; or by `Settings`
     notes = ["what a reader must know"]
     layers_offset = 0             # num_layers is the printed number of layers plus this
     split = "public"              # for adagpr.load
-
-    [model]                       # name and arguments
-    [training]                    # fields of TrainingConfig
+    model = { name = "gcn" }      # and its arguments
+    training = {}                 # fields of TrainingConfig
+    layers = [2, 4]               # the printed depths, where all data sets have the same
 
     [dataset.cora]                # may replace settings and settings_from, and add notes and options of both kinds
     dropout = 0.8
-    published = { 2 = 82.8 }      # accuracy in percent by layers, or alone where no layers are printed; "OOM"; or
+    published = [82.8, 82.0]      # accuracy in percent: one per depth, or { 2 = 82.8 }, or alone for all; "OOM"; or
                                   # "unprinted": run for a figure or a claim that prints no number
     at.2 = { settings = "chosen", lr = 0.1 }      # options of one printed depth, and whose they are
     coefficients.2 = [[1, 0], [0.8, 0.2]]         # what the paper prints of the learned coefficients, by layers
@@ -32,7 +32,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from adagpr.arguments import check
+from adagpr.arguments import Strict, check
 from adagpr.errors import InputError, did_you_mean, unknown_name
 from adagpr.files import read_toml
 from adagpr.nn import model_options
@@ -63,36 +63,22 @@ TARGETS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Experiment:
-    """One row of a table on one data set.
+    """One row of a table on one data set."""
 
-    Attributes:
-        name: File of the row and data set, such as ``table3_gcn_cora``.
-        table: Number of the table, or what else the row belongs to.
-        method: The method as printed.
-        split: Its split or splits, as `adagpr.load` takes them.
-        settings: Whose the options are.
-        settings_from: Where they were read.
-        layers_offset: By how much ``num_layers`` differs from the printed number of layers.
-        options: What `adagpr.fit` takes, depth excluded.
-        published: Accuracy in percent by printed layers; ``"any"`` where none are printed.
-        coefficients: Printed coefficients by printed layers, ``[layers][hops]``.
-        at: Options of single depths, and whose they are.
-    """
-
-    name: str
-    table: int | str
-    method: str
+    name: str  # file of the row and data set, such as "table3_gcn_cora"
+    table: int | str  # number of the table, or what else the row belongs to
+    method: str  # as printed
     model: str
     dataset: str
-    split: str
-    settings: Settings
-    settings_from: str
+    split: str  # its split or splits, as `adagpr.load` takes them
+    settings: Settings  # whose the options are
+    settings_from: str  # where they were read
     notes: list[str]
-    layers_offset: int
-    options: dict[str, Any]
-    published: dict[str, Published]
-    coefficients: dict[str, list[list[float]]]
-    at: dict[str, dict[str, Any]]
+    layers_offset: int  # by how much ``num_layers`` differs from the printed number of layers
+    options: dict[str, Any]  # what `adagpr.fit` takes, depth excluded
+    published: dict[str, Published]  # accuracy in percent by printed layers; "any" where none are printed
+    coefficients: dict[str, list[list[float]]]  # as printed, by printed layers, [layers][hops]
+    at: dict[str, dict[str, Any]]  # options of single depths, and whose they are
 
     def cells(self, num_seeds: int | None = None) -> list[Cell]:
         """The printed numbers with the options behind each.
@@ -113,21 +99,14 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of the paper: a row on one data set at one depth.
-
-    Attributes:
-        layers: The depth as printed, none where the table prints none.
-        published: Accuracy in percent, ``"OOM"``, or ``"unprinted"``.
-        options: What `adagpr.fit` takes, depth included.
-        seeds: The seeds that it is run with on each of its splits.
-    """
+    """One number of the paper: a row on one data set at one depth."""
 
     row: Experiment
-    layers: int | None
+    layers: int | None  # the depth as printed, none where the table prints none
     published: Published
     settings: Settings
-    options: dict[str, Any]
-    seeds: tuple[int, ...]
+    options: dict[str, Any]  # what `adagpr.fit` takes, depth included
+    seeds: tuple[int, ...]  # those that it is run with on each of its splits
 
     @property
     def name(self) -> str:
@@ -143,7 +122,7 @@ class Cell:
 class _Dataset(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    published: Published | dict[str, Published]
+    published: Published | list[Published] | dict[str, Published]
     settings: Settings | None = None
     settings_from: str | None = None
     notes: list[str] = Field(default_factory=list)
@@ -151,15 +130,14 @@ class _Dataset(BaseModel):
     at: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
 
-class _Row(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _Row(Strict):
     table: int | Literal["ablation", "hop0"]
     method: str
     settings: Settings
-    settings_from: str
+    settings_from: str | dict[Settings, str]
     notes: list[str] = Field(default_factory=list)
     layers_offset: int = 0
+    layers: list[int] = Field(default_factory=list)
     split: str
     model: dict[str, Any]
     training: dict[str, Any] = Field(default_factory=dict)
@@ -188,13 +166,15 @@ def read_rows(path: Path) -> list[Experiment]:
 
 def _experiment(path: Path, row: _Row, dataset: str, here: _Dataset) -> Experiment:
     model, arguments = str(row.model["name"]), {key: value for key, value in row.model.items() if key != "name"}
-    own = dict(here.model_extra or {})
-    published = here.published if isinstance(here.published, dict) else {"any": here.published}
+    own, settings = dict(here.model_extra or {}), here.settings or row.settings
+    sources = row.settings_from if isinstance(row.settings_from, dict) else {settings: row.settings_from}
+    published = _by_layers(path, row.layers, here.published)
     of_model, of_training = set(model_options(model)), set(TrainingConfig.model_fields)
     _check_names(path, "key of the model", arguments, of_model)
     _check_names(path, "key", own, of_model | of_training)
     for options in here.at.values():
         _check_names(path, "key", options, of_model | of_training | {"settings"})
+    _check_names(path, "key of settings_from", [settings], set(sources))
     _check_names(path, "depth", (*here.at, *here.coefficients), set(published))
     check(path.name, TrainingConfig, {**row.training, **{key: own[key] for key in own if key in of_training}})
     return Experiment(
@@ -204,8 +184,8 @@ def _experiment(path: Path, row: _Row, dataset: str, here: _Dataset) -> Experime
         model=model,
         dataset=dataset,
         split=row.split,
-        settings=here.settings or row.settings,
-        settings_from=(here.settings_from or row.settings_from).replace("{dataset}", dataset),
+        settings=settings,
+        settings_from=(here.settings_from or sources[settings]).replace("{dataset}", dataset),
         notes=[*row.notes, *here.notes],
         layers_offset=row.layers_offset,
         options={**arguments, **row.training, **own},
@@ -213,6 +193,18 @@ def _experiment(path: Path, row: _Row, dataset: str, here: _Dataset) -> Experime
         coefficients=here.coefficients,
         at=here.at,
     )
+
+
+def _by_layers(
+    path: Path, layers: list[int], published: Published | list[Published] | dict[str, Published]
+) -> dict[str, Published]:
+    if isinstance(published, dict):
+        return published
+    depths = [str(depth) for depth in layers] or ["any"]
+    values = published if isinstance(published, list) else [published] * len(depths)
+    if len(values) != len(depths):
+        raise InputError(f"{path.name}: published must have one value for each of layers, got {values}.")
+    return dict(zip(depths, values, strict=True))
 
 
 def _check_names(path: Path, kind: str, names: Iterable[str], known: set[str]) -> None:
