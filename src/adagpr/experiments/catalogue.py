@@ -214,21 +214,23 @@ def _check_names(path: Path, kind: str, names: Iterable[str], known: set[str]) -
 
 
 def plan(targets: Sequence[str], only: Sequence[str] = (), num_seeds: int | None = None) -> dict[str, list[Cell]]:
-    """The cells of several targets, see `cells`; an `InputError` if a pattern fits nothing of any of them."""
+    """The cells of several targets, by default all, without targets that no pattern fits; see `cells`.
+
+    An `InputError` says that a pattern fits nothing of any of them.
+    """
+    targets = targets or list(TARGETS)
     for pattern in only:
         if not any(cells(target, [pattern]) for target in targets):
             raise InputError(f"Nothing of {', '.join(targets)} fits '{pattern}'.{_hint(pattern, targets)}")
-    return {target: cells(target, only, num_seeds) for target in targets}
+    found = {target: cells(target, only, num_seeds) for target in targets}
+    return {target: group for target, group in found.items() if group or not only}
 
 
 def cells(target: str, only: Sequence[str] = (), num_seeds: int | None = None) -> list[Cell]:
-    """The cells of one of `TARGETS`.
+    """The cells of one of `TARGETS` that fit at least one of the patterns ``only``, if there are any.
 
-    Args:
-        target: Its name.
-        only: Patterns of rows, at least one of which must fit: a row's name or a part of it, such as ``adagpr``,
-            ``texas`` or ``table2_gcn*_cora``; with ``:8,16`` only these layers.
-        num_seeds: Seeds for each split; see `Experiment.cells`.
+    A pattern is a row's name or part of it, such as ``adagpr``, ``texas`` or ``table2_gcn*_cora``; with ``:8,16`` only
+    these layers. For ``num_seeds`` see `Experiment.cells`.
     """
     if target not in TARGETS:
         raise unknown_name("target", target, TARGETS)
@@ -236,11 +238,11 @@ def cells(target: str, only: Sequence[str] = (), num_seeds: int | None = None) -
     found = [cell for row in rows for cell in row.cells(num_seeds)]
     if target == "coefficients":
         found = [cell for cell in found if cell.coefficients is not None]
-    return [cell for cell in found if not only or any(_fits(pattern.lower(), cell) for pattern in only)]
+    return [cell for cell in found if not only or any(_fits(pattern, cell) for pattern in only)]
 
 
 def _fits(pattern: str, cell: Cell) -> bool:
-    name, _, depths = pattern.partition(":")
+    name, _, depths = pattern.lower().partition(":")
     fits_row = any(fnmatchcase(part, name) for part in (cell.row.name, *cell.row.name.split("_")))
     return fits_row and (not depths or str(cell.layers) in depths.split(","))
 

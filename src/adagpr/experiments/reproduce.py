@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from adagpr.data import catalogue as datasets
 from adagpr.errors import InputError
-from adagpr.experiments.catalogue import TARGETS, Cell, cells, plan
+from adagpr.experiments.catalogue import Cell, cells, plan
 from adagpr.experiments.runner import Folders, run_cells, state_of
 from adagpr.experiments.targets import TargetReport, report_target
 from adagpr.files import read_json
@@ -25,19 +25,12 @@ OnProgress = Callable[[str, int, int, float], None]
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What `reproduce` came to.
+    """What `reproduce` came to; tables and figures are by target."""
 
-    Attributes:
-        reports: Tables and figures of each target, of the cells that were asked for.
-        files: What was written for each target; the files hold all that is recorded, not only what was asked for now.
-        failed: Why cells failed, by their names.
-        left_out: Sentences on rows that were not run because a library is missing.
-    """
-
-    reports: dict[str, TargetReport]
-    files: dict[str, list[Path]]
-    failed: dict[str, str]
-    left_out: tuple[str, ...]
+    reports: dict[str, TargetReport]  # of the cells that were asked for
+    files: dict[str, list[Path]]  # what was written; these hold all that is recorded, not only what was asked for now
+    failed: dict[str, str]  # why cells failed, by their names
+    left_out: tuple[str, ...]  # sentences on rows that were not run because a library is missing
 
     def to_plain(self) -> list[dict[str, Any]]:
         """The rows of all targets, ready for JSON."""
@@ -80,7 +73,7 @@ def reproduce(
         InputError: There is no such target or row, or nothing that was asked for can be run here.
     """
     folders = Folders(Path(runs) if runs is not None else Path(out) / "runs", Path(out) / "catalogue")
-    planned = _planned(targets, only, seeds)
+    planned = plan(targets, only, seeds)
     runnable, left_out = _runnable(planned)
     failed = _run(runnable, folders, jobs or num_cores(), data_root, on_progress)
     reports, files = {}, {}
@@ -99,13 +92,8 @@ def reproduction_status(
     The arguments are those of `reproduce`; nothing is run.
     """
     folders = Folders(Path(out) / "runs", Path(out) / "catalogue")
-    planned = _planned(targets, only, seeds)
+    planned = plan(targets, only, seeds)
     return {target: [(cell, state_of(folders, cell)) for cell in group] for target, group in planned.items()}
-
-
-def _planned(targets: Sequence[str], only: Sequence[str], seeds: int | None) -> dict[str, list[Cell]]:
-    planned = plan(targets or list(TARGETS), only, seeds)
-    return {target: group for target, group in planned.items() if group or not only}
 
 
 def _runnable(planned: dict[str, list[Cell]]) -> tuple[list[Cell], list[str]]:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -25,22 +26,16 @@ from adagpr.files import exclusive, make_folder, read_json, write_json
 from adagpr.graph import Graph, Split
 from adagpr.training import Job, Run, config_digest, fit_group, group_size, in_groups, load_run, resolve, spread
 
-# Seconds until a run that another process held is looked at again.
-_WAIT = 2.0
+_WAIT = 2.0  # seconds until a run that another process held is looked at again
 
 STATES = ("done", "part", "missing", "failed")
 
-# Called with a cell, how many of its runs are there, and how many it has.
-OnCell = Callable[[Cell, int, int], None]
+OnCell = Callable[[Cell, int, int], None]  # called with a cell, how many of its runs are there, and how many it has
 
 
 @dataclass(frozen=True)
 class Folders:
-    """Where runs and records are kept: a folder for each run, and a file for each cell, small enough to be committed.
-
-    Below the records ``part/`` has the runs of a cell that are in no record because others are missing, and ``failed/``
-    says why.
-    """
+    """Where runs and records are kept: a folder for each run, and a file for each cell, small enough to commit."""
 
     runs: Path
     records: Path
@@ -50,7 +45,7 @@ class Folders:
         return self.records / f"{cell.name}.json"
 
     def part(self, cell: Cell) -> Path:
-        """The file of a cell's runs that are in no record."""
+        """The file of a cell's runs that are in no record because others are missing."""
         return self.records / "part" / f"{cell.name}.json"
 
     def failure(self, cell: Cell) -> Path:
@@ -104,8 +99,8 @@ def run_cells(
 
         def work(item: tuple[int, Sequence[Job]], report: Callable[[Any], None]) -> None:
             number, group = item
-            for name, *content in states[number].fit(group):
-                report((number, name, *content))
+            for outcome in states[number].fit(group):
+                report((number, *outcome))
 
         def receive(message: tuple[Any, ...]) -> None:
             number, name, *content = message
@@ -134,7 +129,7 @@ class CellProgress:
         self._take_in()
         # Seeds that are recorded already stay in the record, also where fewer are asked for now.
         seeds = sorted({*cell.seeds, *(run["seed"] for run in _runs_in(folders.record(cell), cell))})
-        pairs = [(split, seed) for split in splits for seed in seeds]
+        pairs = list(product(splits, seeds))
         self._names = [self._name(*pair) for pair in pairs]
         self._jobs = [Job(number, *pair, folders.runs / self._names[number]) for number, pair in enumerate(pairs)]
         self.failures: list[str] = []
@@ -202,9 +197,9 @@ class CellProgress:
         """Notes what became of a run: its row, or why it failed."""
         if outcome == "failed":
             self.failures.append(content)
-            return
-        self._write(content)
-        self._tell()
+        else:
+            self._write(content)
+            self._tell()
 
     def finish(self) -> dict[str, Any] | None:
         """Writes and returns the record, or says why there is none."""

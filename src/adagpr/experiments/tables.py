@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
@@ -15,31 +15,29 @@ from adagpr.data import catalogue as datasets
 from adagpr.files import read_toml
 from adagpr.statistics import interval
 
+_LATEX = str.maketrans({"%": r"\%", "&": r"\&", "_": r"\_", "#": r"\#", "±": r"$\pm$"})
+
 
 @dataclass(frozen=True)
 class Table:
-    """A table for people.
-
-    Attributes:
-        remark: A sentence between title and table.
-        optional: Headings of columns that a narrow terminal leaves out, in this order.
-    """
+    """A table for people."""
 
     headings: Sequence[str]
     lines: Sequence[Sequence[str]]
     title: str = ""
-    remark: str = ""
-    optional: Sequence[str] = ()
+    remark: str = ""  # a sentence between title and table
+    optional: Sequence[str] = ()  # headings of columns that a narrow terminal leaves out, in this order
 
     def to_markdown(self) -> str:
         """The table with its title and remark."""
-        above = [*([f"### {self.title}", ""] if self.title else []), *([self.remark, ""] if self.remark else [])]
+        above = [f"{text}\n" for text in (self.title and f"### {self.title}", self.remark) if text]
         ruled = [self.headings, ["---"] * len(self.headings), *self.lines]
         return "\n".join([*above, *(f"| {' | '.join(line)} |" for line in ruled)]) + "\n"
 
     def to_latex(self) -> str:
         """The table for a paper, with its title as a comment; needs the package booktabs."""
-        top, *body = (" & ".join(map(_latex, line)) + r" \\" for line in (self.headings, *self.lines))
+        table = (self.headings, *self.lines)
+        top, *body = (" & ".join(text.translate(_LATEX) for text in line) + r" \\" for line in table)
         begin = rf"\begin{{tabular}}{{{'l' * len(self.headings)}}}"
         above = [f"% {self.title}"] if self.title else []
         parts = [*above, begin, r"\toprule", top, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
@@ -51,12 +49,6 @@ class Table:
         remark = f"<p>{escape(self.remark)}</p>" if self.remark else ""
         lines = [_html(self.headings, "th"), *(_html(line, "td") for line in self.lines)]
         return f"{title}{remark}<table>{''.join(lines)}</table>"
-
-
-def _latex(text: str) -> str:
-    for sign in ("%", "&", "_", "#"):
-        text = text.replace(sign, rf"\{sign}")
-    return text.replace("±", r"$\pm$")
 
 
 def _html(line: Sequence[str], tag: str) -> str:
@@ -76,38 +68,42 @@ def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """One number of the paper and ours.
+    """One number of the paper and ours; accuracies are in percent."""
 
-    Attributes:
-        table: The table, or the figure's target.
-        model: The method as printed.
-        num_layers: Layers as printed, none where none are.
-        ours: Mean test accuracy in percent.
-        std: Standard deviation over runs.
-        interval: 95 % interval of the mean, Student's: over the splits, whose seeds are averaged first, or over the
-            seeds of the only split; the mean itself twice for a single run.
-        published: What is printed: percent, ``"OOM"`` or ``"unprinted"``.
-        difference: Ours less the printed value, where there is one.
-        settings: Whose the settings are; see `adagpr.experiments.catalogue`.
-    """
-
-    table: int | str
+    table: int | str  # the table, or the figure's target
     dataset: str
-    model: str
-    num_layers: int | None
-    ours: float
-    std: float
+    model: str  # the method as printed
+    num_layers: int | None  # as printed, none where none are
+    ours: float  # mean test accuracy
+    std: float  # over runs
+    # 95 % interval of the mean, Student's: over the splits, whose seeds are averaged first, or over the seeds of the
+    # only split; the mean itself twice for a single run.
     interval: tuple[float, float]
     num_runs: int
-    published: float | str
-    difference: float | None
+    published: float | str  # what is printed: a number, "OOM" or "unprinted"
+    difference: float | None  # ours less the printed value, where there is one
     verdict: str
-    settings: str
+    settings: str  # whose they are; see `adagpr.experiments.catalogue`
     settings_from: str
 
     def to_plain(self) -> dict[str, Any]:
         """For JSON."""
         return {**asdict(self), "interval": list(self.interval)}
+
+
+_COLUMNS: dict[str, Callable[[Row], str]] = {
+    "table": lambda row: str(row.table),
+    "data set": lambda row: row.dataset,
+    "method": lambda row: row.model,
+    "layers": lambda row: "" if row.num_layers is None else str(row.num_layers),
+    "ours": lambda row: f"{row.ours:.2f} ± {row.std:.2f}" if row.num_runs > 1 else f"{row.ours:.2f}",
+    "95 % interval": lambda row: f"{row.interval[0]:.2f} to {row.interval[1]:.2f}" if row.num_runs > 1 else "",
+    "runs": lambda row: str(row.num_runs),
+    "printed": lambda row: "" if row.published == "unprinted" else str(row.published),
+    "difference": lambda row: "" if row.difference is None else f"{row.difference:+.2f}",
+    "verdict": lambda row: row.verdict,
+    "settings": lambda row: row.settings,
+}
 
 
 def accuracy_rows(records: Iterable[Mapping[str, Any]]) -> list[Row]:
@@ -159,28 +155,9 @@ def verdict(published: float | str, low: float, high: float, num_runs: int) -> s
 
 def accuracy_table(rows: Sequence[Row], remark: str = "") -> Table:
     """Ours beside printed, one line per row."""
-    headings = (
-        *("table", "data set", "method", "layers", "ours", "95 % interval", "runs", "printed", "difference"),
-        *("verdict", "settings"),
-    )
     optional = ("settings", "table", "runs", "difference")
-    return Table(headings, [_accuracy_line(row) for row in rows], remark=remark, optional=optional)
-
-
-def _accuracy_line(row: Row) -> list[str]:
-    return [
-        str(row.table),
-        row.dataset,
-        row.model,
-        "" if row.num_layers is None else str(row.num_layers),
-        f"{row.ours:.2f} ± {row.std:.2f}" if row.num_runs > 1 else f"{row.ours:.2f}",
-        f"{row.interval[0]:.2f} to {row.interval[1]:.2f}" if row.num_runs > 1 else "",
-        str(row.num_runs),
-        "" if row.published == "unprinted" else str(row.published),
-        "" if row.difference is None else f"{row.difference:+.2f}",
-        row.verdict,
-        row.settings,
-    ]
+    lines = [[show(row) for show in _COLUMNS.values()] for row in rows]
+    return Table(list(_COLUMNS), lines, remark=remark, optional=optional)
 
 
 def coefficient_table(title: str, remark: str, ours: Sequence[Sequence[float]], printed: Sequence[Any]) -> Table:

@@ -30,8 +30,7 @@ from adagpr.training import coefficient_column, load_run
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# A cell and its record.
-Found = tuple[Cell, dict[str, Any]]
+Found = tuple[Cell, dict[str, Any]]  # a cell and its record
 
 # So many points of a training are kept for the figure of its coefficients.
 _MOST_POINTS = 300
@@ -40,38 +39,26 @@ _CURVE = "evolution-texas.json"
 
 @dataclass(frozen=True)
 class TargetReport:
-    """What a target came to.
-
-    Attributes:
-        tables: For people.
-        rows: The same for programs, one line of CSV each.
-        plain: The same, and what else it found, for JSON.
-        drawings: What draws its figures, by the names of their files.
-        data: Further JSON files by name.
-    """
+    """What a target came to."""
 
     target: str
-    tables: Sequence[Table]
-    rows: Sequence[dict[str, Any]]
-    plain: Sequence[dict[str, Any]]
-    drawings: Mapping[str, Callable[[], Figure]] = field(default_factory=dict)
-    data: Mapping[str, Any] = field(default_factory=dict)
+    tables: Sequence[Table]  # for people
+    rows: Sequence[dict[str, Any]]  # the same for programs, one line of CSV each
+    plain: Sequence[dict[str, Any]]  # the same, and what else it found, for JSON
+    drawings: Mapping[str, Callable[[], Figure]] = field(default_factory=dict)  # what draws its figures, by name
+    data: Mapping[str, Any] = field(default_factory=dict)  # further JSON files by name
 
     @property
     def text(self) -> str:
         """The tables as Markdown."""
         return "\n".join(table.to_markdown() for table in self.tables)
 
-    def figures(self) -> dict[str, Figure]:
-        """Its figures by name."""
-        return {name: draw() for name, draw in self.drawings.items()}
-
     def save(self, out: Path) -> list[Path]:
         """Writes tables and figures below ``out`` and returns the files."""
         make_folder(out)
         files = []
-        for name, drawn in self.figures().items():
-            for ending, content in picture_files(drawn).items():
+        for name, draw in self.drawings.items():
+            for ending, content in picture_files(draw()).items():
                 files.append(out / f"{name}.{ending}")
                 write_bytes(files[-1], content)
         latex = "\n".join(table.to_latex() for table in self.tables)
@@ -112,15 +99,9 @@ def _coefficients(found: Sequence[Found]) -> TargetReport:
         remark = pattern(cell.row.dataset, each)
         about: dict[str, Any] = {"table": "coefficients", "dataset": cell.row.dataset, "model": cell.row.method}
         about |= {"num_layers": cell.layers, "num_runs": record["num_runs"]}
-        plain.append(
-            {
-                **about,
-                "ours": ours.round(4).tolist(),
-                "published": printed.tolist(),
-                "largest_difference": round(float(np.abs(ours - printed).max()), 4),
-                "pattern": remark,
-            }
-        )
+        largest = round(float(np.abs(ours - printed).max()), 4)
+        values = {"ours": ours.round(4).tolist(), "published": printed.tolist(), "largest_difference": largest}
+        plain.append({**about, **values, "pattern": remark})
         rows += [
             {**about, "layer": layer + 1, "hop": hop, "ours": round(float(value), 4), "published": printed[layer, hop]}
             for (layer, hop), value in np.ndenumerate(ours)
@@ -131,10 +112,7 @@ def _coefficients(found: Sequence[Found]) -> TargetReport:
 
 
 def pattern(dataset: str, coeffs: np.ndarray) -> str:
-    """In how many runs the coefficients have the pattern that the paper describes for a data set, in a sentence.
-
-    ``coeffs`` are ``[runs, layers, hops]``.
-    """
+    """In how many runs ``coeffs``, ``[runs, layers, hops]``, have the pattern that the paper describes."""
     first, last = coeffs[..., 0], coeffs[..., -1]
     holds: Any
     if dataset == "chameleon":
@@ -162,17 +140,14 @@ def _evolution(rows: Sequence[Row], found: Sequence[Found], folders: Folders) ->
         claim = _claim(compared)
         tested.append({"table": "evolution", "claim": claim, **compared.to_plain()})
     curve = _curve(by_table[3][1], folders) if 3 in by_table else None
-    drawings, data = {}, {}
-    if curve is not None:
-        drawings, data = {"evolution": partial(_curve_figure, curve)}, {_CURVE: curve}
+    drawings = {} if curve is None else {"evolution": partial(_curve_figure, curve)}
+    data = {} if curve is None else {_CURVE: curve}
     return TargetReport("evolution", [accuracy_table(rows, claim)], plain, [*plain, *tested], drawings, data)
 
 
 def _claim(found: Comparison) -> str:
-    spread = ""
-    if found.t_interval is not None:
-        low, high = found.t_interval
-        spread = f" (95 % interval {low:+.2f} to {high:+.2f})"
+    interval = found.t_interval
+    spread = "" if interval is None else f" (95 % interval {interval[0]:+.2f} to {interval[1]:+.2f})"
     return (
         f"Learned coefficients against coefficients at hop 0 from the start, paired over {len(found.pairs)} splits: "
         f"{found.mean_difference:+.2f} points{spread}, p = {found.p_value:.3f}."
