@@ -10,7 +10,6 @@ from torch import Tensor
 
 from adagpr.errors import InputError
 from adagpr.graph import Graph, from_scipy
-from adagpr.nn import EDGES
 from adagpr.nn.sgc import SGC
 from adagpr.ops import SparseFeatures, features, operator
 
@@ -59,8 +58,8 @@ def test_the_model_equals_sgconv_of_torch_geometric(directed: bool, make_graph: 
 def test_sparse_features_stay_sparse_only_without_hops(make_graph: Callable[..., Graph]) -> None:
     graph = make_graph(sparse=True)
     op = operator(graph)
-    assert isinstance(make(num_hops=0).prepare(graph, {EDGES: op}), SparseFeatures)
-    assert isinstance(make(num_hops=1).prepare(graph, {EDGES: op}), Tensor)
+    assert isinstance(make(num_hops=0).prepare(graph, op), SparseFeatures)
+    assert isinstance(make(num_hops=1).prepare(graph, op), Tensor)
 
 
 def test_preparing_needs_no_gradient_and_follows_the_operators_precision(make_graph: Callable[..., Graph]) -> None:

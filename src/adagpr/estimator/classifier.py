@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
@@ -24,7 +25,6 @@ import torch
 from pydantic import BaseModel, Field
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
@@ -34,7 +34,7 @@ from adagpr.errors import InputError
 from adagpr.estimator import rows
 from adagpr.estimator.rows import FLOATS, Rows
 from adagpr.graph import Graph, Split, compact_features
-from adagpr.ops import Direction, features
+from adagpr.ops import Direction, features, read_edges
 from adagpr.training import Run, fit
 
 # The arguments that are not passed on to `adagpr.fit`.
@@ -49,6 +49,8 @@ class _Rules(BaseModel):
     validation_fraction: Annotated[Finite, Field(gt=0.0, lt=1.0)]
 
 
+# The constructor, as scikit-learn wants it, only keeps its arguments.
+@dataclass(kw_only=True, eq=False, repr=False)
 class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classifies the nodes of a graph, and learns at every layer how much of the graph to use.
 
@@ -93,55 +95,33 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ((2, 4), True)
     """
 
-    classes_: np.ndarray
-    coefficients_: np.ndarray
-    n_iter_: int
-    run_: Run
-    _x: Rows
-    _adj: sp.csr_array
-    _fitted: np.ndarray
-    _is_joined: bool
+    num_layers: int = 4
+    hidden_channels: int = 64
+    num_coeffs: int | Sequence[int] = 4
+    alpha: float | Sequence[float] = 0.1
+    theta: float = 0.5
+    dropout: float = 0.5
+    projection: str = "exp-sparsemax"
+    graph: Graph | tuple[Any, Any] | None = None
+    n_neighbors: int = 10
+    unlabelled: Any = None
+    direction: Direction = "directed"
+    lr: float = 0.01
+    weight_decay: float | dict[str, float] = 5e-4
+    max_epochs: int = 1500
+    patience: int | None = 300
+    validation_fraction: float = 0.2
+    num_threads: int | None = None
+    random_state: Any = 0
 
-    def __init__(
-        self,
-        *,
-        num_layers: int = 4,
-        hidden_channels: int = 64,
-        num_coeffs: int | Sequence[int] = 4,
-        alpha: float | Sequence[float] = 0.1,
-        theta: float = 0.5,
-        dropout: float = 0.5,
-        projection: str = "exp-sparsemax",
-        graph: Graph | tuple[Any, Any] | None = None,
-        n_neighbors: int = 10,
-        unlabelled: Any = None,
-        direction: str = "directed",
-        lr: float = 0.01,
-        weight_decay: float | dict[str, float] = 5e-4,
-        max_epochs: int = 1500,
-        patience: int | None = 300,
-        validation_fraction: float = 0.2,
-        num_threads: int | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.num_layers = num_layers
-        self.hidden_channels = hidden_channels
-        self.num_coeffs = num_coeffs
-        self.alpha = alpha
-        self.theta = theta
-        self.dropout = dropout
-        self.projection = projection
-        self.graph = graph
-        self.n_neighbors = n_neighbors
-        self.unlabelled = unlabelled
-        self.direction = direction
-        self.lr = lr
-        self.weight_decay = weight_decay
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.num_threads = num_threads
-        self.random_state = random_state
+    classes_: np.ndarray = field(init=False)
+    coefficients_: np.ndarray = field(init=False)
+    n_iter_: int = field(init=False)
+    run_: Run = field(init=False)
+    _x: Rows = field(init=False)
+    _adj: sp.csr_array = field(init=False)
+    _fitted: np.ndarray = field(init=False)
+    _is_joined: bool = field(init=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -175,8 +155,8 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._is_joined = self.graph is None and adjacency is None
         self._x, adj = self._whole(x, adjacency)
         # What is read is settled here, so that nodes that come later can read without being read.
-        self._adj = sp.csr_array(adj.maximum(adj.T)) if settings.direction == "symmetric" else adj
-        nodes = np.arange(x.shape[0]) if self.graph is None else self._positions(x)
+        self._adj = read_edges(adj, settings.direction)
+        nodes = np.arange(x.shape[0]) if self.graph is None else self._positions(x, adjacency)
         self.run_ = self._train(rows.by_node(nodes[known], codes, adj.shape[0]), settings.validation_fraction)
         self.coefficients_ = np.asarray(self.run_.coefficients)
         self.n_iter_ = int(self.run_.record["result"]["num_epochs"])
@@ -204,21 +184,17 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "run_")
         x = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
         if self.graph is not None:
-            if adjacency is not None:
-                raise InputError("AdaGPRClassifier: the graph is in the constructor; adjacency must be left out.")
-            return np.take(self._fitted, self._positions(x), axis=0)
+            return np.take(self._fitted, self._positions(x, adjacency), axis=0)
         compact = compact_features(x)
         if adjacency is not None:
-            adj = rows.read_adjacency(adjacency, x.shape[0])
-            adj = sp.csr_array(adj.maximum(adj.T)) if self.direction == "symmetric" else adj
+            adj = read_edges(rows.read_adjacency(adjacency, x.shape[0]), self.direction)
             return self._forward(rows.like(self._x, compact), adj)
         return self._joined(compact) if self._is_joined else self._same(compact)
 
     def predict(self, X: Any, adjacency: Any = None) -> np.ndarray:  # noqa: N803
         """The most probable class of each row; see `predict_proba`."""
         best = self.predict_proba(X, adjacency).argmax(axis=1)
-        chosen: np.ndarray = np.take(self.classes_, best)
-        return chosen
+        return np.asarray(np.take(self.classes_, best))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, adjacency: Any = None) -> float:  # noqa: N803
         """Accuracy of `predict` on the rows that have a label."""
@@ -234,10 +210,9 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Features and edges of all nodes."""
         if self.graph is None:
             compact = compact_features(x)
-            adj = self._nearest(compact) if adjacency is None else rows.read_adjacency(adjacency, compact.shape[0])
-            return compact, adj
-        if adjacency is not None:
-            raise InputError("AdaGPRClassifier: the graph is in the constructor; adjacency must be left out.")
+            if adjacency is not None:
+                return compact, rows.read_adjacency(adjacency, compact.shape[0])
+            return compact, read_edges(rows.nearest(compact, self.n_neighbors), "symmetric")
         if isinstance(self.graph, Graph):
             return self.graph.x, self.graph.adj
         if not isinstance(self.graph, tuple) or len(self.graph) != 2:
@@ -248,8 +223,10 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         compact = compact_features(check_array(self.graph[1], accept_sparse="csr", dtype=FLOATS))
         return compact, rows.read_adjacency(self.graph[0], compact.shape[0])
 
-    def _positions(self, x: Any) -> np.ndarray:
+    def _positions(self, x: Any, adjacency: Any) -> np.ndarray:
         """The nodes that the rows name."""
+        if adjacency is not None:
+            raise InputError("AdaGPRClassifier: the graph is in the constructor; adjacency must be left out.")
         if sp.issparse(x) or x.shape[1] != 1:
             raise InputError(
                 "AdaGPRClassifier: with a graph in the constructor X must hold positions of nodes in one column, "
@@ -272,30 +249,16 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         options = {name: value for name, value in self.get_params(deep=False).items() if name not in _OWN}
         return fit(graph, split, "adagpr", seed=seed, **options)
 
-    def _nearest(self, x: Rows) -> sp.csr_array:
-        """Each row joined to its nearest ones, both ways."""
-        num_nodes = x.shape[0]
-        count = min(self.n_neighbors, num_nodes - 1)
-        targets = NearestNeighbors(n_neighbors=count).fit(rows.points(x)).kneighbors(return_distance=False)
-        adj = rows.links(targets, num_nodes)
-        return sp.csr_array(adj.maximum(adj.T))
-
     def _joined(self, x: Rows) -> np.ndarray:
         """Probabilities where fitted rows are nodes and others are joined to the nearest of them."""
-        first: dict[bytes, int] = {}
-        for place, key in enumerate(rows.keys(self._x)):
-            first.setdefault(key, place)
+        first = {key: place for place, key in reversed([*enumerate(rows.keys(self._x))])}
         nodes = np.array([first.get(key, -1) for key in rows.keys(x)])
         result: np.ndarray = self._fitted[nodes]
         new = np.flatnonzero(nodes < 0)
         if len(new):
-            num_nodes = self._x.shape[0]
             new_x = rows.like(self._x, x[new])
-            count = min(self.n_neighbors, num_nodes)
-            search = NearestNeighbors(n_neighbors=count).fit(rows.points(self._x))
-            targets = search.kneighbors(rows.points(new_x), return_distance=False)
-            adj = rows.attached(self._adj, rows.links(targets, num_nodes))
-            result[new] = self._forward(rows.stack(self._x, new_x), adj)[num_nodes:]
+            adj = rows.attached(self._adj, rows.nearest(self._x, self.n_neighbors, new_x))
+            result[new] = self._forward(rows.stack(self._x, new_x), adj)[self._x.shape[0] :]
         return result
 
     def _same(self, x: Rows) -> np.ndarray:

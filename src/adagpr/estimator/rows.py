@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 import torch
+from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_array, check_random_state
 from torch import Tensor
 
@@ -34,8 +35,14 @@ def read_adjacency(given: Any, num_nodes: int) -> sp.csr_array:
     return adj
 
 
-def links(targets: np.ndarray, num_nodes: int) -> sp.csr_array:
-    """A matrix with a 1 at the targets of each row; every row has equally many."""
+def nearest(x: Rows, count: int, others: Rows | None = None) -> sp.csr_array:
+    """A matrix with a 1 at the ``count`` rows of ``x`` that are nearest to each row of ``others``, or of ``x`` itself.
+
+    There are fewer where ``x`` has fewer; a row is not its own neighbour.
+    """
+    num_nodes = x.shape[0]
+    search = NearestNeighbors(n_neighbors=min(count, num_nodes - (others is None))).fit(points(x))
+    targets = search.kneighbors(None if others is None else points(others), return_distance=False)
     starts = np.arange(0, targets.size + 1, targets.shape[1])
     return sp.csr_array((np.ones(targets.size), targets.ravel(), starts), shape=(len(targets), num_nodes))
 

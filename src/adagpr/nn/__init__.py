@@ -1,8 +1,7 @@
 """Layers, and one file per model."""
 
-from adagpr.nn.adagpr import AdaGPR
+from adagpr.nn.adagpr import AdaGPR, BatchedModels
 from adagpr.nn.adagpr_conv import AdaGPRConv
-from adagpr.nn.batched_models import BatchedModels
 from adagpr.nn.gcnii import GCNII
 from adagpr.nn.mlp import MLP
 from adagpr.nn.model import EDGES, Capabilities, LayerView, Model

@@ -15,16 +15,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from typing import Self, TypeVar
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from adagpr.arguments import Count, Finite, Fraction, Positive, Rate, checked
-from adagpr.errors import InputError
 from adagpr.nn.adagpr_conv import AdaGPRConv, ProjectionName
-from adagpr.nn.linear import Linear
-from adagpr.nn.model import EDGES, Capabilities, LayerView, Model
+from adagpr.nn.model import EDGES, Capabilities, LayerView, Linear, Model, one_each
 from adagpr.ops import (
     DroppableOperator,
     Features,
@@ -36,8 +34,6 @@ from adagpr.ops import (
     projection,
     residual_stack,
 )
-
-T = TypeVar("T", int, float)
 
 
 class AdaGPR(Model):
@@ -83,10 +79,9 @@ class AdaGPR(Model):
         drop_edge: Rate = 0.0,
         pair_norm: Positive | None = None,
     ) -> None:
-        super().__init__(dropout, drop_edge)
-        self.pair_norm = pair_norm
-        hops = _per_layer("num_coeffs", num_coeffs, num_layers)
-        shares = _per_layer("alpha", alpha, num_layers)
+        super().__init__(dropout, drop_edge, pair_norm)
+        hops = one_each("AdaGPR: num_coeffs", num_coeffs, num_layers, "layer")
+        shares = one_each("AdaGPR: alpha", alpha, num_layers, "layer")
         self.projection = projection
         self.lin_in = Linear(in_channels, hidden_channels, along_outputs=True)
         self.convs = nn.ModuleList(
@@ -97,8 +92,7 @@ class AdaGPR(Model):
 
     def forward(self, x: Features, structure: Operator | DroppableOperator) -> Tensor:
         """Logits of all nodes; ``structure`` is what `prepare` made."""
-        logits: Tensor = self.lin_out(self._hidden(x, structure))
-        return logits
+        return self.lin_out(self._hidden(x, structure))
 
     def logits_at(self, nodes: Tensor, x: Features, structure: Operator | DroppableOperator) -> Tensor:
         """The logits of some nodes: only theirs go through the last map."""
@@ -129,20 +123,15 @@ class AdaGPR(Model):
         )
 
     def trunk(
-        self,
-        h_0: Tensor,
-        operator: Operator,
-        models: Sequence[AdaGPR] = (),
-        convs: list[AdaGPRConv] | None = None,
-        coeffs: Tensor | None = None,
+        self, h_0: Tensor, operator: Operator, models: Sequence[AdaGPR] = (), coeffs: Tensor | None = None
     ) -> Tensor:
         """All layers at once; with ``models`` like this one, each of which has a block of rows, theirs.
 
-        A caller that has them gives their layers depth by depth as ``convs``, and the coefficients of these.
+        A caller that has computed the coefficients of all layers, depth by depth, gives them, too.
         """
         models = models or (self,)
-        depth, convs = self.layers(), side_by_side(models) if convs is None else convs
-        coeffs = padded_coeffs(convs, self.projection) if coeffs is None else coeffs
+        depth, convs = self.layers(), _depth_by_depth(models)
+        coeffs = _padded_coeffs(convs, self.projection) if coeffs is None else coeffs
         layers = Layers(
             operator,
             alphas=[conv.alpha for conv in depth],
@@ -167,16 +156,15 @@ class AdaGPR(Model):
         yield h_0
         h = self.drop(h_0)
         for conv, coeffs in zip(self.layers(), self._projected(), strict=True):
-            h = self.activate(conv(h, h_0, operator, coeffs=coeffs), self.pair_norm)
+            h = self.activate(conv(h, h_0, operator, coeffs=coeffs))
             yield h
 
     def layer_views(self) -> tuple[LayerView, ...]:
         """What each layer computes, first to last."""
-        coeffs = [{EDGES: item.detach()} for item in self._projected()]
         views = []
-        for i, conv in enumerate(self.layers()):
-            weight, learned = conv.weight.detach(), conv.scores is not None
-            views.append(LayerView(i + 1, coeffs[i], conv.alpha, conv.beta, weight, conv.weight_maps, learned))
+        for number, (conv, mu) in enumerate(zip(self.layers(), self._projected(), strict=True), start=1):
+            shares, weight, learned = (conv.alpha, conv.beta), conv.weight.detach(), conv.scores is not None
+            views.append(LayerView(number, {EDGES: mu.detach()}, *shares, weight, conv.weight_maps, learned))
         return tuple(views)
 
     def outer_maps(self) -> tuple[Linear, Linear]:
@@ -203,10 +191,58 @@ class AdaGPR(Model):
     def coefficients(self) -> Tensor:
         """The weight of each hop in each layer; layers with fewer hops than others end in zeros."""
         with torch.no_grad():
-            return padded_coeffs(self.layers(), self.projection)
+            return _padded_coeffs(self.layers(), self.projection)
 
 
-def padded_coeffs(layers: list[AdaGPRConv], name: str) -> Tensor:
+class BatchedModels:
+    """Models of equal arguments that share a graph and train at once: other seeds or other splits.
+
+    On a small graph an epoch mostly starts many small operations. Here the hidden matrices of all models are stacked on
+    top of one another, as if the graph were repeated side by side, and sparse products, dropout and activation are done
+    once for all of them. Weights stay in their own models. Every number comes from the same operation on the same
+    operands as in a training alone.
+
+    Args:
+        models: The models, each with its parameters and its stream of dropout; all have the capability ``batched``.
+        operator: The graph's operator.
+    """
+
+    def __init__(self, models: Sequence[Model], operator: Operator) -> None:
+        self.models = [model for model in models if isinstance(model, AdaGPR)]
+        self.operator = operator.repeated(len(self.models))
+        self._coeffs: Tensor | None = None
+
+    def __call__(self, x: Features, training: bool, nodes: Sequence[Tensor] = ()) -> tuple[Tensor, ...]:
+        """The logits of each model.
+
+        Args:
+            x: The features that all share.
+            training: Whether dropout is on.
+            nodes: For each model the nodes whose logits are needed; all by default.
+        """
+        for model in self.models:
+            model.training = training
+        first = self.models[0]
+        h_0, coeffs = first.first(x, self.models), self._padded()
+        # The coefficients of an evaluation stay valid until the next training step.
+        self._coeffs = None if training else coeffs
+        h = first.trunk(h_0, self.operator, self.models, coeffs)
+        blocks: Sequence[Tensor] = h.view(len(self.models), -1, h.shape[1]).unbind()
+        if nodes:
+            blocks = [block.index_select(0, own) for block, own in zip(blocks, nodes, strict=True)]
+        return tuple(model.lin_out(block) for model, block in zip(self.models, blocks, strict=True))
+
+    def coefficients(self) -> tuple[Tensor, ...]:
+        """The weight of each hop in each layer, for each model."""
+        with torch.no_grad():
+            coeffs = self._padded() if self._coeffs is None else self._coeffs
+        return coeffs.view(-1, len(self.models), coeffs.shape[1]).unbind(1)
+
+    def _padded(self) -> Tensor:
+        return _padded_coeffs(_depth_by_depth(self.models), self.models[0].projection)
+
+
+def _padded_coeffs(layers: list[AdaGPRConv], name: str) -> Tensor:
     """The coefficients of all layers as one matrix; rows of layers with fewer hops than others end in zeros."""
     together = _projected_together(layers, name)
     if together is not None:
@@ -220,13 +256,6 @@ def _projected_together(layers: list[AdaGPRConv], name: str) -> Tensor | None:
     return projection(name).function(torch.stack(scores)) if len({len(item) for item in scores}) == 1 else None
 
 
-def side_by_side(models: Sequence[AdaGPR]) -> list[AdaGPRConv]:
+def _depth_by_depth(models: Sequence[AdaGPR]) -> list[AdaGPRConv]:
     """The layers of all models, depth by depth."""
     return [conv for layer in zip(*(model.layers() for model in models), strict=True) for conv in layer]
-
-
-def _per_layer(name: str, value: T | list[T], num_layers: int) -> list[T]:
-    values = value if isinstance(value, list) else [value] * num_layers
-    if len(values) != num_layers:
-        raise InputError(f"AdaGPR: {name} must be one value or {num_layers}, one per layer, got {len(values)}.")
-    return values

@@ -20,7 +20,6 @@ torch_geometric, mapped features are not dropped, heads share one mask of the in
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -31,7 +30,7 @@ from adagpr.arguments import Count, Rate, checked
 from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.interop import load_pyg
-from adagpr.nn.model import EDGES, Model
+from adagpr.nn.model import Model
 from adagpr.ops import Features, Operator, dropout, linear
 
 
@@ -111,9 +110,9 @@ class GAT(Model):
                 bound = math.sqrt(6 / (parameter.shape[-2] + parameter.shape[-1]))
                 nn.init.uniform_(parameter, -bound, bound, generator=generator)
 
-    def prepare(self, graph: Graph, operators: Mapping[str, Operator]) -> Tensor:
+    def prepare(self, graph: Graph, edges: Operator) -> Tensor:
         """The edges of the operator, with a self loop at every node, as an ``edge_index``."""
-        return attention_edges(operators[EDGES])
+        return attention_edges(edges)
 
     def forward(self, x: Features, structure: Tensor) -> Tensor:
         """Logits of all nodes; ``structure`` is what `prepare` made."""

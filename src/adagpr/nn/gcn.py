@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from adagpr.arguments import Count, Positive, Rate, checked
-from adagpr.nn.linear import Linear
-from adagpr.nn.model import Model
+from adagpr.nn.model import Linear, Model
 from adagpr.ops import DroppableOperator, Features, Operator, gpr_propagate, linear
 
 
@@ -75,16 +74,10 @@ class GCN(Model):
         drop_edge: Rate = 0.0,
         pair_norm: Positive | None = None,
     ) -> None:
-        super().__init__(dropout, drop_edge)
-        self.pair_norm = pair_norm
+        super().__init__(dropout, drop_edge, pair_norm)
         widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
         self.convs = nn.ModuleList(GCNConv(widths[i], widths[i + 1]) for i in range(num_layers))
 
     def forward(self, x: Features, structure: Operator | DroppableOperator) -> Tensor:
         """Logits of all nodes; ``structure`` is what `prepare` made."""
-        operator = self.current_operator(structure)
-        first, *rest = self.convs
-        h: Tensor = first(self.drop_features(x), operator)
-        for conv in rest:
-            h = conv(self.activate(h, self.pair_norm), operator)
-        return h
+        return self.chain(self.convs, x, self.current_operator(structure))

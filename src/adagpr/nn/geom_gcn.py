@@ -26,7 +26,6 @@ from __future__ import annotations
 import math
 import zipfile
 import zlib
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,7 +37,7 @@ from adagpr.arguments import Count, Rate, checked
 from adagpr.files import cache_folder, make_folder, write_atomically
 from adagpr.graph import Graph
 from adagpr.nn.gcn import propagate
-from adagpr.nn.model import EDGES, Model
+from adagpr.nn.model import Model
 from adagpr.ops import NUM_RELATIONS, Features, Neighbourhoods, Operator, linear, neighbourhoods, relation_operators
 
 # Part of every file name: a change of what `neighbourhoods` computes must raise it.
@@ -93,10 +92,10 @@ class GeomGCN(Model):
         self.conv_in = GeomGCNConv(in_channels, hidden_channels)
         self.conv_out = GeomGCNConv(NUM_RELATIONS * hidden_channels, out_channels)
 
-    def prepare(self, graph: Graph, operators: Mapping[str, Operator]) -> list[Operator]:
+    def prepare(self, graph: Graph, edges: Operator) -> list[Operator]:
         """The operators of the nine relations; edges are read both ways whatever the direction, as by the authors."""
         pairs = cached_neighbourhoods(graph)
-        matrix = operators[EDGES].matrix
+        matrix = edges.matrix
         return [item.to(matrix.device) for item in relation_operators(pairs, graph.num_nodes, matrix.dtype)]
 
     def forward(self, x: Features, structure: list[Operator]) -> Tensor:

@@ -22,6 +22,7 @@ to the group ``linears`` only.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Literal
 
 import torch
@@ -92,18 +93,14 @@ class GPRGNN(MLP):
     ) -> None:
         super().__init__(in_channels, hidden_channels, out_channels, num_layers, dropout)
         _check_init(init, num_hops, init_alpha, init_coeffs)
-        self.num_hops = num_hops
-        self.init: Init = init
-        self.init_alpha = init_alpha
-        self.init_coeffs = init_coeffs
         self.propagation_dropout = propagation_dropout
-        self.coeffs = nn.Parameter(initial_coeffs(init, num_hops, init_alpha, init_coeffs).float())
+        self._start = partial(initial_coeffs, init, num_hops, init_alpha, init_coeffs)
+        self.coeffs = nn.Parameter(self._start().float())
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draws the linear maps anew and puts the coefficients back to their start."""
         super().reset_parameters(generator)
-        start = initial_coeffs(self.init, self.num_hops, self.init_alpha, self.init_coeffs, generator)
-        self.coeffs.data.copy_(start)
+        self.coeffs.data.copy_(self._start(generator))
 
     def forward(self, x: Features, structure: Operator | DroppableOperator) -> Tensor:  # type: ignore[override]
         """Logits of all nodes; ``structure`` is what `prepare` made."""

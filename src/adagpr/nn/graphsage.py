@@ -17,8 +17,6 @@ layer has one mask; weights start Glorot uniform as there, and the bias, torch_g
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -27,22 +25,18 @@ from torch import Tensor, nn
 from adagpr.arguments import Count, Rate, checked
 from adagpr.graph import Graph
 from adagpr.nn.gcn import graph_convolution
-from adagpr.nn.model import EDGES, Model
-from adagpr.ops import Features, Operator, csr_tensor, linear
+from adagpr.nn.model import Model
+from adagpr.ops import Features, Operator, linear, read_edges
 
 
 def mean_operator(graph: Graph, operator: Operator) -> Operator:
     """The operator that takes each node's mean over its neighbours, like ``operator`` in direction and precision."""
-    weights = sp.csr_array(graph.adj, dtype=np.float64)
-    if operator.direction == "symmetric":
-        weights = sp.csr_array(weights.maximum(weights.T))
+    weights = read_edges(sp.csr_array(graph.adj, dtype=np.float64), operator.direction)
     degree = weights.sum(axis=1)
     scale = np.divide(1.0, degree, out=np.zeros_like(degree), where=degree > 0)
     mean = sp.csr_array(sp.diags_array(scale) @ weights)
     mean.sort_indices()
-    dtype = operator.matrix.dtype
-    matrix, transpose = csr_tensor(mean, dtype), csr_tensor(sp.csr_array(mean.T), dtype)
-    return Operator(matrix, transpose, operator.direction, self_loops=False).to(operator.matrix.device)
+    return operator.like(mean, self_loops=False)
 
 
 class SAGEConv(nn.Module):
@@ -96,14 +90,10 @@ class GraphSAGE(Model):
         widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
         self.convs = nn.ModuleList(SAGEConv(widths[i], widths[i + 1]) for i in range(num_layers))
 
-    def prepare(self, graph: Graph, operators: Mapping[str, Operator]) -> Operator:
+    def prepare(self, graph: Graph, edges: Operator) -> Operator:
         """The mean over neighbours, read in the direction of the operator."""
-        return mean_operator(graph, operators[EDGES])
+        return mean_operator(graph, edges)
 
     def forward(self, x: Features, structure: Operator) -> Tensor:
         """Logits of all nodes; ``structure`` is what `prepare` made."""
-        first, *rest = self.convs
-        h: Tensor = first(self.drop_features(x), structure)
-        for conv in rest:
-            h = conv(self.activate(h), structure)
-        return h
+        return self.chain(self.convs, x, structure)

@@ -22,8 +22,7 @@ from torch import Tensor, nn
 
 from adagpr.arguments import Count, Positive, Rate, checked
 from adagpr.nn.gcn import GCNConv
-from adagpr.nn.linear import Linear
-from adagpr.nn.model import Model
+from adagpr.nn.model import Linear, Model
 from adagpr.ops import DroppableOperator, Features, Operator
 
 Jump = Literal["cat", "max"]
@@ -64,9 +63,8 @@ class JKNet(Model):
         drop_edge: Rate = 0.0,
         pair_norm: Positive | None = None,
     ) -> None:
-        super().__init__(dropout, drop_edge)
+        super().__init__(dropout, drop_edge, pair_norm)
         self.jump: Jump = jump
-        self.pair_norm = pair_norm
         widths = [in_channels, *[hidden_channels] * num_layers]
         self.convs = nn.ModuleList(GCNConv(widths[i], widths[i + 1]) for i in range(num_layers))
         self.lin_out = Linear(hidden_channels * (num_layers if jump == "cat" else 1), out_channels)
@@ -75,8 +73,7 @@ class JKNet(Model):
         """Logits of all nodes; ``structure`` is what `prepare` made."""
         operator = self.current_operator(structure)
         first, *rest = self.convs
-        outputs = [self.activate(first(x, operator), self.pair_norm)]
+        outputs = [self.activate(first(x, operator))]
         for conv in rest:
-            outputs.append(self.activate(conv(outputs[-1], operator), self.pair_norm))
-        logits: Tensor = self.lin_out(join(outputs, self.jump))
-        return logits
+            outputs.append(self.activate(conv(outputs[-1], operator)))
+        return self.lin_out(join(outputs, self.jump))

@@ -13,8 +13,6 @@ after each step. Only the upper end can matter, near hubs; nothing is clipped he
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -22,7 +20,7 @@ from torch import Tensor
 from adagpr.arguments import Count, Fraction, checked
 from adagpr.graph import Graph
 from adagpr.nn.appnp import pagerank_coeffs
-from adagpr.nn.model import EDGES, Model
+from adagpr.nn.model import Model
 from adagpr.ops import Features, Operator, gpr_propagate
 
 # A class that does not reach a node costs log(1e6) = 13.8 when it is the right one, and not infinity.
@@ -65,12 +63,11 @@ class LabelPropagation(Model):
         self.num_hops = num_hops
         self.alpha = alpha
 
-    def prepare(self, graph: Graph, operators: Mapping[str, Operator]) -> Tensor:
+    def prepare(self, graph: Graph, edges: Operator) -> Tensor:
         """The logits themselves: nothing is left to learn, so everything is computed here, once."""
-        operator = operators[EDGES]
         known = graph.y >= 0
         y_0 = F.one_hot(graph.y.clamp(min=0), self.out_channels) * known[:, None]
-        return propagate_labels(y_0.to(operator.matrix), operator, self.num_hops, self.alpha)
+        return propagate_labels(y_0.to(edges.matrix), edges, self.num_hops, self.alpha)
 
     def forward(self, x: Features, structure: Tensor) -> Tensor:
         """Logits of all nodes, as `prepare` made them from the training labels."""

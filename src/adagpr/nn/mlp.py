@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from adagpr.arguments import Count, Rate, checked
-from adagpr.nn.linear import Linear
-from adagpr.nn.model import Model
+from adagpr.nn.model import Linear, Model
 from adagpr.ops import Features
 
 
@@ -40,8 +39,4 @@ class MLP(Model):
 
     def forward(self, x: Features, structure: Any = None) -> Tensor:
         """Logits of all nodes; ``structure`` is not used."""
-        first, *rest = self.linears
-        h: Tensor = first(self.drop_features(x))
-        for linear in rest:
-            h = linear(self.activate(h))
-        return h
+        return self.chain(self.linears, x)

@@ -1,19 +1,23 @@
-"""What every model is: logits from features and structure, named parameter groups, seeded randomness."""
+"""What every model is: logits from features and structure, named parameter groups, seeded randomness.
+
+The linear map that models are made of is here, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from adagpr import seeding
+from adagpr.errors import InputError
 from adagpr.graph import Graph
-from adagpr.nn.linear import Linear
 from adagpr.ops import (
     Direction,
     DroppableOperator,
@@ -22,11 +26,14 @@ from adagpr.ops import (
     WeightMaps,
     drop_features,
     dropout,
+    linear,
     map_shapes,
     operator,
     pair_norm,
     relu_dropout_,
 )
+
+T = TypeVar("T", int, float)
 
 # The name of the only operator of a graph with one kind of edges.
 EDGES = "edges"
@@ -56,14 +63,9 @@ class Capabilities:
 class LayerView:
     r"""What one layer computes, to be read: :math:`H_l = \mathrm{relu}(\sum_k \mu_k \tilde A^k H_{l-1} P + H_0 Q)`.
 
-    Attributes:
-        number: The layer, counted from 1.
-        coefficients: The weight :math:`\mu_k` of each hop, by the name of the operator whose hops they are.
-        alpha: Share of the first hidden matrix.
-        beta: Share of the weight.
-        weight: The weight; two on top of one another unless ``weight_maps`` is ``"shared"``.
-        weight_maps: How :math:`P` and :math:`Q` come from the weight; see `adagpr.nn.AdaGPRConv`.
-        learned: Whether the coefficients are learned.
+    Layers are numbered from 1. The coefficients :math:`\mu_k` are by the name of the operator whose hops they weigh.
+    `adagpr.nn.AdaGPRConv` says how :math:`P` and :math:`Q` come from ``weight``, which is two on top of one another
+    unless ``weight_maps`` is ``"shared"``.
     """
 
     number: int
@@ -88,6 +90,49 @@ def maps_of(weight: Tensor, weight_maps: WeightMaps, alpha: float, beta: float) 
     return [torch.add(eye * identity, part, alpha=factor) for part, (identity, factor) in parts]
 
 
+class Linear(nn.Module):
+    """``x @ weight.T + bias``; both start uniform in ``+-1/sqrt(in_channels)``, as `torch.nn.Linear` does.
+
+    With ``along_outputs`` the weight, whose shape stays that of `torch.nn.Linear`'s, is stored along the outputs: a
+    product with sparse features then reads it in order, without a transposed copy at every step.
+    """
+
+    __call__: Callable[..., Tensor]
+
+    def __init__(self, in_channels: int, out_channels: int, along_outputs: bool = False) -> None:
+        super().__init__()
+        shape = (in_channels, out_channels) if along_outputs else (out_channels, in_channels)
+        weight = torch.empty(shape)
+        self.weight = nn.Parameter(weight.t() if along_outputs else weight)
+        self.bias = nn.Parameter(torch.empty(out_channels))
+        self.reset_parameters()
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draws weights and biases anew."""
+        bound = 1 / math.sqrt(self.weight.shape[1])
+        for parameter in (self.weight, self.bias):
+            # Drawn in the order of the shape, whatever the layout: the numbers are those of every record.
+            drawn = torch.empty(parameter.shape, dtype=parameter.dtype).uniform_(-bound, bound, generator=generator)
+            with torch.no_grad():
+                parameter.copy_(drawn)
+
+    def forward(self, x: Features) -> Tensor:
+        """Maps the rows of ``x``."""
+        return linear(x, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        """Sizes, for printing."""
+        return f"{self.weight.shape[1]}, {self.weight.shape[0]}"
+
+
+def one_each(name: str, value: T | list[T], count: int, what: str) -> list[T]:
+    """An argument that is one value, or a list of one per layer or the like, as that list."""
+    values = value if isinstance(value, list) else [value] * count
+    if len(values) != count:
+        raise InputError(f"{name} must be one value or {count}, one per {what}, got {len(values)}.")
+    return values
+
+
 class Model(nn.Module):
     """Base of all models of the registry.
 
@@ -108,6 +153,7 @@ class Model(nn.Module):
         saved_dtype: With ``fused_stack``: the precision in which training keeps them; their own unless given.
     """
 
+    __call__: Callable[..., Tensor]
     name: ClassVar[str]
     paper: ClassVar[str]
     good_for: ClassVar[str]
@@ -115,14 +161,15 @@ class Model(nn.Module):
     arguments: dict[str, Any]
     dropout: float
     drop_edge: float
-    pair_norm: float | None = None
+    pair_norm: float | None
     recompute: bool = False
     saved_dtype: torch.dtype | None = None
 
-    def __init__(self, dropout: float, drop_edge: float = 0.0) -> None:
+    def __init__(self, dropout: float, drop_edge: float = 0.0, pair_norm: float | None = None) -> None:
         super().__init__()
         self.dropout = dropout
         self.drop_edge = drop_edge
+        self.pair_norm = pair_norm
         self._generator: np.random.Generator | None = None
 
     @classmethod
@@ -174,9 +221,11 @@ class Model(nn.Module):
         """The operators that the model reads the graph through, by name; arguments as for `adagpr.operator`."""
         return {EDGES: operator(graph, direction, self_loops, dtype)}
 
-    def prepare(self, graph: Graph, operators: Mapping[str, Operator]) -> Any:
-        """What `forward` takes as its structure, made once per training; labels but those of training nodes are -1."""
-        edges = operators[EDGES]
+    def prepare(self, graph: Graph, edges: Operator) -> Any:
+        """What `forward` takes as its structure, made once per training; labels but those of training nodes are -1.
+
+        There is an argument for each of the `operators`.
+        """
         return DroppableOperator.from_graph(graph, edges) if self.drop_edge > 0 else edges
 
     def structure(
@@ -189,7 +238,7 @@ class Model(nn.Module):
     ) -> Any:
         """What `forward` takes as its structure: `prepare` with the operators of `operators` on that device."""
         made = self.operators(graph, direction, self_loops, dtype)
-        return self.prepare(graph, {name: item.to(device) for name, item in made.items()})
+        return self.prepare(graph, **{name: item.to(device) for name, item in made.items()})
 
     def current_operator(self, structure: Operator | DroppableOperator) -> Operator:
         """The operator of this pass: while training with ``drop_edge``, a new draw."""
@@ -201,14 +250,22 @@ class Model(nn.Module):
         """Dropout of a hidden matrix while training."""
         return dropout(x, self.dropout, self.generator) if self.training and self.dropout > 0 else x
 
-    def activate(self, z: Tensor, scale: float | None = None) -> Tensor:
+    def activate(self, z: Tensor) -> Tensor:
         """PairNorm where it has a scale, ReLU, and dropout while training, written over ``z``."""
-        normed = z if scale is None else pair_norm(z, scale)
+        normed = z if self.pair_norm is None else pair_norm(z, self.pair_norm)
         return relu_dropout_(normed, self.dropout if self.training else 0.0, self.generator)
 
     def drop_features(self, x: Features) -> Features:
         """Dropout of the input features while training; sparse ones stay sparse."""
         return drop_features(x, self.dropout, self.generator) if self.training else x
+
+    def chain(self, layers: Iterable[nn.Module], x: Features, *structure: Any) -> Tensor:
+        """Each layer on what the one before gives: dropout before every layer, `activate` between them."""
+        first, *rest = layers
+        h: Tensor = first(self.drop_features(x), *structure)
+        for layer in rest:
+            h = layer(self.activate(h), *structure)
+        return h
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """The parameters by the name of their group; groups without any are left out."""
@@ -251,8 +308,7 @@ class Model(nn.Module):
 
     def logits_at(self, nodes: Tensor, x: Features, structure: Any) -> Tensor:
         """The logits of some nodes, none of them twice, for which less may be computed than for all."""
-        logits: Tensor = self(x, structure)
-        return logits.index_select(0, nodes)
+        return self(x, structure).index_select(0, nodes)
 
     def forward(self, x: Features, structure: Any) -> Tensor:
         """Logits of all nodes."""

@@ -14,7 +14,6 @@ here. Biases, decay and dropout of the perceptron are as in `adagpr.nn.appnp`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -30,8 +29,7 @@ from adagpr.arguments import Count, Rate, checked
 from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.nn.mlp import MLP
-from adagpr.nn.model import EDGES
-from adagpr.ops import Features, Operator
+from adagpr.ops import Features, Operator, to_scipy
 
 MAX_NODES = 50_000
 
@@ -48,9 +46,7 @@ class Resolvent:
     @classmethod
     def from_operator(cls, operator: Operator, alpha: float) -> Resolvent:
         """Factorises once; memory is that of the factors, which grow with the fill-in, not with nodes squared."""
-        matrix = operator.matrix.cpu()
-        parts = (matrix.values().double().numpy(), matrix.col_indices().numpy(), matrix.crow_indices().numpy())
-        adj = sp.csr_array(parts, shape=tuple(matrix.shape))
+        adj = to_scipy(operator.matrix.cpu().double())
         system = sp.csc_array(sp.eye_array(operator.num_nodes) - (1 - alpha) * adj)
         options = {"SymmetricMode": True}
         return cls(splu(system, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options), alpha)
@@ -106,15 +102,14 @@ class PPNP(MLP):
         super().__init__(in_channels, hidden_channels, out_channels, num_layers, dropout)
         self.alpha = alpha
 
-    def prepare(self, graph: Graph, operators: Mapping[str, Operator]) -> Resolvent:
+    def prepare(self, graph: Graph, edges: Operator) -> Resolvent:
         """The factorisation, made once per training; refused where it could outgrow the machine."""
-        operator = operators[EDGES]
-        if operator.num_nodes > MAX_NODES:
+        if edges.num_nodes > MAX_NODES:
             raise InputError(
-                f"PPNP: exact PageRank takes at most {MAX_NODES:,} nodes, got {operator.num_nodes:,}. "
+                f"PPNP: exact PageRank takes at most {MAX_NODES:,} nodes, got {edges.num_nodes:,}. "
                 "Use 'appnp', which approximates it without a factorisation."
             )
-        return Resolvent.from_operator(operator, self.alpha)
+        return Resolvent.from_operator(edges, self.alpha)
 
     def forward(self, x: Features, structure: Resolvent) -> Tensor:  # type: ignore[override]
         """Logits of all nodes; ``structure`` is what `prepare` made."""

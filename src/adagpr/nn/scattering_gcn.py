@@ -24,7 +24,7 @@ Common to both: ``q`` = 4 for all channels, dropout only before the last map. A 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
@@ -36,12 +36,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from adagpr.arguments import Count, Nonnegative, Rate, checked
-from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.nn.gcn import propagate
-from adagpr.nn.linear import Linear
-from adagpr.nn.model import EDGES, Model
-from adagpr.ops import Features, Operator, csr_tensor, gpr_propagate, linear
+from adagpr.nn.model import Linear, Model, one_each
+from adagpr.ops import Features, Operator, gpr_propagate, linear, read_edges
 
 Scale = Annotated[int, Field(ge=0, le=8)]
 WaveletPath = Annotated[list[Scale], Field(min_length=1, max_length=4)]
@@ -116,11 +114,7 @@ class ScatteringGCN(Model):
     ) -> None:
         super().__init__(dropout)
         given = hidden_channels if scattering_channels is None else scattering_channels
-        band = given if isinstance(given, list) else [given] * len(paths)
-        if len(band) != len(paths):
-            raise InputError(
-                f"ScatteringGCN: scattering_channels must be one value or {len(paths)}, one per path, got {len(band)}."
-            )
+        band = one_each("ScatteringGCN: scattering_channels", given, len(paths), "path")
         self.num_low_pass = num_low_pass
         self.paths = paths
         self.power = power
@@ -129,15 +123,10 @@ class ScatteringGCN(Model):
         self.channels = nn.ModuleList(_Map(in_channels, width) for width in widths)
         self.lin_out = _Map(sum(widths), out_channels)
 
-    def prepare(self, graph: Graph, operators: Mapping[str, Operator]) -> ScatteringStructure:
+    def prepare(self, graph: Graph, edges: Operator) -> ScatteringStructure:
         """GCN's operator and the walk on the same edges: read both ways where the operator reads them so."""
-        operator = operators[EDGES]
-        adj = sp.csr_array(graph.adj)
-        if operator.direction == "symmetric":
-            adj = sp.csr_array(adj.maximum(adj.T))
-        walk, dtype = lazy_walk(adj), operator.matrix.dtype
-        both = Operator(csr_tensor(walk, dtype), csr_tensor(sp.csr_array(walk.T), dtype), operator.direction, True)
-        return ScatteringStructure(operator, both.to(operator.matrix.device))
+        walk = lazy_walk(read_edges(graph.adj, edges.direction))
+        return ScatteringStructure(edges, edges.like(walk, self_loops=True))
 
     def forward(self, x: Features, structure: ScatteringStructure) -> Tensor:
         """Logits of all nodes; ``structure`` is what `prepare` made."""
@@ -149,8 +138,7 @@ class ScatteringGCN(Model):
         h = torch.cat(parts, dim=1).abs().pow(self.power)
         # I + alpha W D^-1 is (1 - alpha) I + 2 alpha P.
         coeffs = h.new_tensor([1 - self.alpha, 2 * self.alpha]) / (1 + self.alpha)
-        logits: Tensor = self.lin_out(self.drop(h), partial(gpr_propagate, coeffs=coeffs, op=structure.walk))
-        return logits
+        return self.lin_out(self.drop(h), partial(gpr_propagate, coeffs=coeffs, op=structure.walk))
 
 
 class _Map(Linear):

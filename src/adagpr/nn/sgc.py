@@ -12,7 +12,6 @@ flag ``dropout`` that it passes on and never applies (``citation.py``); here dro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import torch
@@ -22,8 +21,7 @@ from torch import Tensor
 from adagpr.arguments import Count, Rate, checked
 from adagpr.graph import Graph
 from adagpr.nn.gcn import propagate
-from adagpr.nn.linear import Linear
-from adagpr.nn.model import EDGES, Model
+from adagpr.nn.model import Linear, Model
 from adagpr.ops import Features, Operator, SparseFeatures, features
 
 Hops = Annotated[int, Field(ge=0)]
@@ -59,14 +57,12 @@ class SGC(Model):
         self.num_hops = num_hops
         self.lin = Linear(in_channels, out_channels)
 
-    def prepare(self, graph: Graph, operators: Mapping[str, Operator]) -> Features:
+    def prepare(self, graph: Graph, edges: Operator) -> Features:
         """The propagated features, in the operator's precision and on its device."""
-        operator = operators[EDGES]
-        x = features(graph.x, operator.matrix.dtype).to(operator.matrix.device)
+        x = features(graph.x, edges.matrix.dtype).to(edges.matrix.device)
         with torch.no_grad():
-            return smoothed(x, self.num_hops, operator)
+            return smoothed(x, self.num_hops, edges)
 
     def forward(self, x: Any, structure: Features) -> Tensor:
         """Logits of all nodes; ``structure`` is what `prepare` made, and ``x``, which it holds already, is not used."""
-        logits: Tensor = self.lin(self.drop_features(structure))
-        return logits
+        return self.lin(self.drop_features(structure))

@@ -18,6 +18,8 @@ from adagpr.ops.operator import (
     normalise,
     normalised,
     operator,
+    read_edges,
+    to_scipy,
 )
 from adagpr.ops.pair_norm import pair_norm
 from adagpr.ops.propagate import gpr_propagate
@@ -68,10 +70,12 @@ __all__ = [
     "operator",
     "pair_norm",
     "projection",
+    "read_edges",
     "relation_operators",
     "relu_dropout_",
     "residual_stack",
     "spectrum",
     "supports_kernels",
+    "to_scipy",
     "watch_kernels",
 ]

@@ -82,6 +82,11 @@ with warnings.catch_warnings():
     csr(torch.tensor([0, 0]), torch.tensor([], dtype=torch.int64), torch.tensor([]), (1, 1))
 
 
+def read_edges(adj: sp.csr_array, direction: Direction) -> sp.csr_array:
+    """The edges as they are read: with ``"symmetric"`` the larger of ``adj`` and its transpose."""
+    return sp.csr_array(adj.maximum(adj.T)) if direction == "symmetric" else adj
+
+
 @dataclass(frozen=True, eq=False)
 class Operator:
     """A normalised adjacency, ready for products.
@@ -123,6 +128,12 @@ class Operator:
     def repeated(self, count: int) -> Operator:
         """The operator of ``count`` copies of the graph side by side, unconnected."""
         return self._changed(lambda one: csr_tensor(sp.block_diag([to_scipy(one)] * count, format="csr"), one.dtype))
+
+    def like(self, matrix: sp.csr_array, self_loops: bool) -> Operator:
+        """Another matrix as an operator of the same direction and precision, on the same device."""
+        dtype, device = self.matrix.dtype, self.matrix.device
+        transpose = csr_tensor(sp.csr_array(matrix.T), dtype).to(device)
+        return Operator(csr_tensor(matrix, dtype).to(device), transpose, self.direction, self_loops)
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> Operator:
         matrix = change(self.matrix)
@@ -174,9 +185,7 @@ def normalised(graph: Graph, direction: Direction, self_loops: bool) -> sp.csr_a
 
 def normalise(adj: sp.csr_array, direction: Direction, self_loops: bool) -> sp.csr_array:
     """The equation of this module in float64, as a SciPy matrix."""
-    weights = sp.csr_array(adj, dtype=np.float64)
-    if direction == "symmetric":
-        weights = sp.csr_array(weights.maximum(weights.T))
+    weights = read_edges(sp.csr_array(adj, dtype=np.float64), direction)
     if self_loops:
         weights = sp.csr_array(weights + sp.eye_array(weights.shape[0], format="csr"))
     degree = weights.sum(axis=1)
@@ -286,9 +295,7 @@ class DroppableOperator:
     @classmethod
     def from_graph(cls, graph: Graph, operator: Operator) -> DroppableOperator:
         """Prepares ``operator``, which was made of ``graph``, for drawing."""
-        adj = sp.csr_array(graph.adj, dtype=np.float64)
-        if operator.direction == "symmetric":
-            adj = sp.csr_array(adj.maximum(adj.T))
+        adj = read_edges(sp.csr_array(graph.adj, dtype=np.float64), operator.direction)
         matrix = operator.matrix.cpu()
         columns, starts = matrix.col_indices().numpy().copy(), matrix.crow_indices().numpy().copy()
         rows = np.repeat(np.arange(graph.num_nodes), np.diff(starts))
