@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from adagpr.errors import InputError
-from adagpr.statistics import bootstrap_interval, interval, paired_test
+from adagpr.statistics import bootstrap_interval, interval, paired_test, share_interval
 
 NODE = 100 / 37
 
@@ -101,6 +101,14 @@ def test_the_interval_is_that_of_a_t_test(level: float) -> None:
     values = np.random.default_rng(1).normal(2, 3, 10)
     theirs = stats.ttest_1samp(values, 0).confidence_interval(level)
     np.testing.assert_allclose(interval(values, level), (theirs.low, theirs.high), rtol=1e-12)
+
+
+def test_the_interval_of_a_share_is_wilsons() -> None:
+    theirs = stats.binomtest(30, 37).proportion_ci(method="wilson")
+    np.testing.assert_allclose(share_interval(30, 37), (theirs.low, theirs.high), rtol=1e-12)
+    np.testing.assert_allclose(share_interval(30, 37), (0.658, 0.905), atol=5e-4)
+    assert share_interval(0, 5)[0] == 0
+    assert share_interval(5, 5)[1] == 1
 
 
 @pytest.mark.parametrize("function", [interval, bootstrap_interval])

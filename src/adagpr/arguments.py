@@ -49,13 +49,7 @@ S = TypeVar("S", bound=_HasArguments)
 
 
 def check(owner: str, fields: type[M], values: Mapping[str, Any]) -> M:
-    """Validates ``values`` and raises one `InputError` that names every mistake.
-
-    Args:
-        owner: Who asks, such as ``"AdaGPR"``; the first word of every message.
-        fields: The pydantic model to check against.
-        values: What was given.
-    """
+    """Validates ``values`` for ``owner``, such as ``"AdaGPR"``, and raises one `InputError` that names every mistake."""
     try:
         return fields.model_validate(dict(values))
     except ValidationError as error:
@@ -82,10 +76,10 @@ def _sentences(owner: str, fields: type[BaseModel], error: ValidationError) -> l
 def signature_fields(function: Callable[..., Any]) -> type[BaseModel]:
     """A pydantic model with one field for each argument of ``function`` but ``self``."""
     hints = get_type_hints(function, include_extras=True)
-    fields: dict[str, Any] = {}
-    for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
-        default = ... if parameter.default is inspect.Parameter.empty else parameter.default
-        fields[name] = (hints[name], default)
+    _, *parameters = inspect.signature(function).parameters.values()
+    fields: dict[str, Any] = {
+        item.name: (hints[item.name], ... if item.default is item.empty else item.default) for item in parameters
+    }
     config = ConfigDict(extra="forbid", protected_namespaces=())
     return create_model(function.__qualname__, __config__=config, **fields)
 
@@ -102,9 +96,8 @@ def checked(init: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, 
 
     @wraps(init)
     def wrapper(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        values = dict(signature.bind(self, *args, **kwargs).arguments)
-        values.pop(next(iter(signature.parameters)))
-        arguments = check_call(type(self).__name__, init, values)
+        _, *given = signature.bind(self, *args, **kwargs).arguments.items()
+        arguments = check_call(type(self).__name__, init, dict(given))
         init(self, **arguments)  # type: ignore[call-arg]
         self.arguments = arguments
 

@@ -26,9 +26,6 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Lets ``write`` fill a temporary file beside ``path`` and renames it over ``path`` once it is safely on disk.
 
     Whatever happens, ``path`` holds either its old content or the whole new one.
-
-    Raises:
-        StorageError: The file could not be written; the temporary file is removed and ``path`` is untouched.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.adagpr-tmp")
     try:
@@ -69,12 +66,9 @@ def make_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Locks ``folder`` for this process and removes files that a killed process left half written.
+    """Locks ``folder`` for this process, or raises `BusyError`, and removes files that a killed process left unfinished.
 
     The operating system releases the lock however the process ends.
-
-    Raises:
-        BusyError: Another process holds the lock.
     """
     with exclusive(folder, waits=False):
         for path in [*folder.iterdir(), *folder.glob("*/*")]:

@@ -50,9 +50,9 @@ class Graph:
     recipe: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        num_nodes = self.adj.shape[0]
-        if self.adj.shape[0] != self.adj.shape[1]:
-            raise InputError(f"Graph: adj must be square, got {self.adj.shape[0]} x {self.adj.shape[1]}.")
+        num_nodes, num_columns = self.adj.shape
+        if num_nodes != num_columns:
+            raise InputError(f"Graph: adj must be square, got {num_nodes} x {num_columns}.")
         if num_nodes == 0:
             raise InputError("Graph: there are no nodes.")
         if not np.isfinite(self.adj.data).all():
@@ -189,11 +189,10 @@ class Split:
         """Raises an `InputError` unless the split fits ``graph`` and leaves something to learn."""
         for part in SPLIT_NAMES:
             index: Tensor = getattr(self, part)
-            if len(index) == 0:
-                continue
-            if int(index.min()) < 0 or int(index.max()) >= graph.num_nodes:
+            low, high = (int(index.min()), int(index.max())) if len(index) else (0, 0)
+            if low < 0 or high >= graph.num_nodes:
                 raise InputError(
-                    f"Split {self.name}: {part} names nodes from {int(index.min())} to {int(index.max())}, "
+                    f"Split {self.name}: {part} names nodes from {low} to {high}, "
                     f"but the graph has {graph.num_nodes} nodes."
                 )
             unlabelled = int((graph.y[index] < 0).sum())
@@ -337,7 +336,8 @@ def _check_finite(x: Tensor | sp.csr_array) -> None:
     values = x.data if isinstance(x, sp.csr_array) else x.numpy()
     bad = ~np.isfinite(values)
     if bad.any():
-        row = int(np.flatnonzero(bad.any(axis=1))[0]) if values.ndim == 2 else _csr_row(x, bad)
+        first = np.argwhere(bad)[0, 0]
+        row = np.searchsorted(x.indptr, first, side="right") - 1 if isinstance(x, sp.csr_array) else first
         raise InputError(f"Graph: x holds {int(bad.sum())} values that are NaN or infinite, the first in row {row}.")
 
 
@@ -348,10 +348,6 @@ def _check_ids(ids: np.ndarray, num_nodes: int) -> None:
         raise InputError("Graph: node_ids must be all whole numbers or all texts.")
     if len(set(ids.tolist())) < num_nodes:
         raise InputError("Graph: node_ids must differ from each other.")
-
-
-def _csr_row(x: Any, bad: np.ndarray) -> int:
-    return int(np.searchsorted(x.indptr, np.flatnonzero(bad)[0], side="right") - 1)
 
 
 def _csr_parts(matrix: sp.csr_array) -> list[np.ndarray]:

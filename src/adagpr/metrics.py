@@ -40,36 +40,18 @@ def macro_f1_of_counts(counts: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How sure predictions are beside how often they are right, by bins of how sure they are.
-
-    Attributes:
-        counts: Predictions in each bin; bins are equally wide over [0, 1].
-        confidence: Mean probability of the predicted class in each bin, 0 in an empty one.
-        accuracy: Share that is right in each bin, 0 in an empty one.
-        error: The expected calibration error: mean distance of the two, weighted by the counts.
-    """
+    """How sure predictions are beside how often they are right, by bins of equal width over [0, 1]."""
 
     counts: tuple[int, ...]
-    confidence: tuple[float, ...]
-    accuracy: tuple[float, ...]
-    error: float
+    confidence: tuple[float, ...]  # mean probability of the predicted class, 0 in an empty bin
+    accuracy: tuple[float, ...]  # share that is right, 0 in an empty bin
+    error: float  # expected calibration error: the mean distance of the two, weighted by the counts
 
 
 def calibration(probabilities: ArrayLike, y: ArrayLike, num_bins: int = 15) -> Calibration:
-    """Compares the probability of each predicted class with how often it is right.
+    """Compares the probability of each predicted class with how often it is right, by default as most papers do.
 
-    Args:
-        probabilities: One row per node, one column per class.
-        y: The right class of each node.
-        num_bins: Number of bins; 15 is what most papers on calibration take.
-
-    Raises:
-        InputError: There are no nodes, or the shapes do not fit.
-
-    Example:
-        >>> found = calibration([[0.9, 0.1], [0.9, 0.1]], [0, 1])
-        >>> round(found.error, 3)
-        0.4
+    ``probabilities`` have one row per node and one column per class; ``y`` is the right class of each node.
     """
     shares, labels = np.asarray(probabilities, dtype=np.float64), np.asarray(y)
     if shares.ndim != 2 or labels.shape != shares.shape[:1] or not len(labels) or num_bins < 1:
@@ -89,17 +71,7 @@ def temperature(logits: ArrayLike, y: ArrayLike) -> float:
 
     The order of the classes stays, and with it every prediction. Above 1 the model was too sure, below 1 not enough.
     The last term, a normal prior of :math:`\log T`, matters where there are few nodes, which might all be right.
-
-    Args:
-        logits: One row per node, one column per class.
-        y: The right class of each node; validation nodes, which did not train the model.
-
-    Raises:
-        InputError: There are no nodes, or the shapes do not fit.
-
-    Example:
-        >>> round(temperature([[4.0, 0.0]] * 3 + [[0.0, 4.0]], [0, 0, 1, 1]), 2)
-        2.21
+    The nodes, one row of ``logits`` and one class in ``y`` each, must not have trained the model.
     """
     scores, labels = np.asarray(logits, dtype=np.float64), np.asarray(y)
     if scores.ndim != 2 or labels.shape != scores.shape[:1] or not len(labels):

@@ -8,11 +8,10 @@ splits of 37 test nodes do not have, and with :math:`n` pairs its p-value is nev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from adagpr.errors import InputError
@@ -24,35 +23,14 @@ NUM_DRAWN = 100_000
 
 @dataclass(frozen=True)
 class PairedTest:
-    """The outcome of `paired_test`.
-
-    Attributes:
-        p_value: Share of sign patterns whose mean is at least as far from 0 as the observed one.
-        method: ``"exact sign flips"`` or ``"sampled sign flips"``.
-    """
+    """The outcome of `paired_test`."""
 
     p_value: float
-    method: str
+    method: str  # "exact sign flips" or "sampled sign flips"
 
 
-def interval(values: Sequence[float] | NDArray[np.float64], level: float = 0.95) -> tuple[float, float]:
-    r"""Student's interval of the mean, :math:`\bar v \pm t_{n-1} \, s / \sqrt n`.
-
-    Args:
-        values: The measured values, at least one.
-        level: How often such an interval holds the true mean, in (0, 1).
-
-    Returns:
-        Lower and upper end; the mean itself twice for one value, or where all are equal.
-
-    Raises:
-        InputError: A value is not a finite number, there is none, or the level is out of range.
-
-    Example:
-        >>> low, high = interval([1.0, 2.0, 3.0])
-        >>> print(f"{low:.3f} {high:.3f}")
-        -0.484 4.484
-    """
+def interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]:
+    r"""Student's interval of the mean, :math:`\bar v \pm t_{n-1} \, s / \sqrt n`; a point where all values are equal."""
     vector = _vector("interval", values, level)
     mean = float(vector.mean())
     if _all_equal(vector):
@@ -67,19 +45,6 @@ def share_interval(count: int, total: int, level: float = 0.95) -> tuple[float, 
     .. math:: \frac{\hat p + z^2 / 2n \pm z \sqrt{\hat p (1 - \hat p) / n + z^2 / 4n^2}}{1 + z^2 / n}
 
     Unlike :math:`\hat p \pm z s` it stays within 0 and 1 and holds for few nodes, and for all or none of them.
-
-    Args:
-        count: How many are so.
-        total: Of how many, at least one.
-        level: How often such an interval holds the true share, in (0, 1).
-
-    Raises:
-        InputError: A number is out of range.
-
-    Example:
-        >>> low, high = share_interval(30, 37)
-        >>> print(f"{low:.3f} {high:.3f}")
-        0.658 0.905
     """
     if not 0 <= count <= total or total < 1 or not 0 < level < 1:
         raise InputError(f"share_interval: {count} of {total} at level {level} is no share.")
@@ -90,32 +55,16 @@ def share_interval(count: int, total: int, level: float = 0.95) -> tuple[float, 
     return max((middle - half) / scale, 0.0), min((middle + half) / scale, 1.0)
 
 
-def paired_test(
-    differences: Sequence[float] | NDArray[np.float64], tolerance: float = 0.0, seed: int = 0
-) -> PairedTest:
+def paired_test(differences: ArrayLike, tolerance: float = 0.0, seed: int = 0) -> PairedTest:
     r"""The two-sided sign-flip test that the mean of paired differences is 0.
 
     .. math:: p = \frac{1}{2^n} \left| \left\{ s \in \{-1, 1\}^n :
         \left| \sum_i s_i d_i \right| \ge \left| \sum_i d_i \right| \right\} \right|
 
     Up to 20 pairs every pattern :math:`s` is counted, in :math:`O(2^n)` time and memory. Beyond, 100,000 patterns are
-    drawn, and the observed one is counted with them, so that the p-value is never 0.
-
-    Args:
-        differences: One difference :math:`d_i` a pair, at least one; the pairs are independent.
-        tolerance: Each difference may be off by so much, having been rounded. A mean counts as equal to the observed
-            one where the differences whose signs tell the two apart may add up to 0.
-        seed: Chooses the drawn patterns; of no effect up to 20 pairs.
-
-    Returns:
-        The p-value, and which of the two ways found it.
-
-    Raises:
-        InputError: A difference is not a finite number, or there is none.
-
-    Example:
-        >>> paired_test([1.0, 2.0, 3.0])
-        PairedTest(p_value=0.25, method='exact sign flips')
+    drawn, and the observed one is counted with them, so that the p-value is never 0. Each difference may be off by
+    ``tolerance``, having been rounded: a mean counts as equal to the observed one where the differences whose signs
+    tell the two apart may add up to 0.
     """
     vector = _vector("paired_test", differences)
     if len(vector) <= MOST_EXACT:
@@ -134,9 +83,7 @@ def paired_test(
     return PairedTest((num_far + 1) / (NUM_DRAWN + 1), "sampled sign flips")
 
 
-def _is_far(
-    vector: NDArray[np.float64], sums: NDArray[np.float64], num_flips: NDArray[np.float64], tolerance: float
-) -> NDArray[np.bool_]:
+def _is_far(vector: np.ndarray, sums: np.ndarray, num_flips: np.ndarray, tolerance: float) -> np.ndarray:
     """Which sums of differences with some signs flipped are at least as far from 0 as the sum with none.
 
     Those whose flipped and kept differences do not add up to the same side of 0, or where either may add up to 0.
@@ -149,25 +96,10 @@ def _is_far(
     return np.asarray((flipped * kept <= 0) | may_be_none | may_be_all)
 
 
-def bootstrap_interval(
-    differences: Sequence[float] | NDArray[np.float64], level: float = 0.95, seed: int = 0
-) -> tuple[float, float]:
+def bootstrap_interval(differences: ArrayLike, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
     """The bias-corrected and accelerated (BCa) bootstrap interval of the mean, from 9,999 resamples.
 
-    Args:
-        differences: One difference a pair, at least one.
-        level: How often such an interval holds the true mean, in (0, 1); too seldom below ten pairs or so.
-        seed: Chooses the resamples.
-
-    Returns:
-        Lower and upper end; the mean itself twice for one difference, or where all are equal.
-
-    Raises:
-        InputError: A difference is not a finite number, there is none, or the level is out of range.
-
-    Example:
-        >>> bootstrap_interval([2.0, 2.0, 2.0])
-        (2.0, 2.0)
+    A point where all differences are equal. Below ten pairs or so it holds the true mean less often than ``level``.
     """
     vector = _vector("bootstrap_interval", differences, level)
     if _all_equal(vector):
@@ -177,7 +109,7 @@ def bootstrap_interval(
     return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
-def _vector(who: str, values: ArrayLike, level: float = 0.95) -> NDArray[np.float64]:
+def _vector(who: str, values: ArrayLike, level: float = 0.95) -> np.ndarray:
     """The values in float64, once they and the level are checked."""
     try:
         vector = np.asarray(values, dtype=np.float64)
@@ -190,6 +122,6 @@ def _vector(who: str, values: ArrayLike, level: float = 0.95) -> NDArray[np.floa
     return vector
 
 
-def _all_equal(vector: NDArray[np.float64]) -> bool:
+def _all_equal(vector: np.ndarray) -> bool:
     """Whether the values differ by no more than rounding."""
     return bool(np.ptp(vector) <= 1e-12 * np.abs(vector).max())

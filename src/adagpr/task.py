@@ -21,13 +21,9 @@ _SUFFIXES = {"loss": "loss", "acc": "accuracy", "macro_f1": "macro_f1"}
 
 @dataclass(frozen=True, eq=False)
 class Classification:
-    """One class per node.
+    """One class per node."""
 
-    Attributes:
-        class_weights: How much a node of each class counts in the loss; the same unless given.
-    """
-
-    class_weights: Tensor | None = None
+    class_weights: Tensor | None = None  # how much a node of each class counts in the loss; the same unless given
 
     # The score by which runs are compared.
     primary = "accuracy"
@@ -54,11 +50,7 @@ class Classification:
 
 
 def balanced_weights(counts: Tensor) -> Tensor:
-    """Class weights such that the nodes of each class weigh the same together; a class without nodes weighs nothing.
-
-    Args:
-        counts: Training nodes of each class.
-    """
+    """Weights by which the ``counts`` of training nodes of each class weigh the same; a class without nodes has 0."""
     present = counts > 0
     return torch.where(present, counts.sum() / (counts.clamp(min=1).float() * present.sum()), 0.0)
 
