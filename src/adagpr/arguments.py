@@ -49,7 +49,7 @@ S = TypeVar("S", bound=_HasArguments)
 
 
 def check(owner: str, fields: type[M], values: Mapping[str, Any]) -> M:
-    """Validates ``values`` for ``owner``, such as ``"AdaGPR"``, and raises one `InputError` that names every mistake."""
+    """Validates what was given to ``owner``, such as ``"AdaGPR"``; one `InputError` names every mistake."""
     try:
         return fields.model_validate(dict(values))
     except ValidationError as error:

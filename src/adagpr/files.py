@@ -66,7 +66,7 @@ def make_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Locks ``folder`` for this process, or raises `BusyError`, and removes files that a killed process left unfinished.
+    """Locks ``folder`` for this process, or raises `BusyError`, and removes files that a killed one left half written.
 
     The operating system releases the lock however the process ends.
     """

@@ -284,38 +284,28 @@ def edges_to_csr(
 
 def compact_features(x: Any) -> Tensor | sp.csr_array:
     """Features as float32, as CSR where that takes less memory than a dense tensor."""
-    if isinstance(x, Tensor):
-        x = x.numpy()
-    if sp.issparse(x):
-        sparse = _csr(x, "x").astype(np.float32)
-    else:
-        dense = _numbers(x, "x").astype(np.float32)
-        if dense.ndim != 2:
-            raise InputError(f"x must be a matrix with one row per node, got shape {dense.shape}.")
-        if 8 * np.count_nonzero(dense) >= 4 * dense.size:
-            return torch.from_numpy(dense)
-        sparse = _csr(dense, "x")
-    if 8 * sparse.nnz < 4 * sparse.shape[0] * sparse.shape[1]:
-        return sparse
-    return torch.from_numpy(sparse.toarray())
+    is_sparse = sp.issparse(x)
+    matrix = (_csr(x, "x") if is_sparse else _numbers(x, "x")).astype(np.float32)
+    if matrix.ndim != 2:
+        raise InputError(f"x must be a matrix with one row per node, got shape {matrix.shape}.")
+    # CSR takes 8 bytes for each value that is not 0, and a dense tensor 4 for every value.
+    if 8 * (matrix.nnz if is_sparse else np.count_nonzero(matrix)) < 4 * matrix.shape[0] * matrix.shape[1]:
+        return sp.csr_array(matrix)
+    return torch.from_numpy(matrix.toarray() if is_sparse else matrix)
 
 
 def _csr(matrix: Any, what: str) -> sp.csr_array:
-    if not sp.issparse(matrix):
-        matrix = _numbers(matrix, what)
-        if matrix.ndim != 2:
-            raise InputError(f"{what} must be a matrix, got shape {matrix.shape}.")
-    csr = sp.csr_array(matrix)
-    if csr.dtype.kind not in "biuf":
-        raise InputError(f"{what} must hold real numbers, got {csr.dtype}.")
-    csr = csr.astype(np.float32 if csr.dtype == np.float32 else np.float64)
+    matrix = _numbers(matrix, what)
+    if matrix.ndim != 2:
+        raise InputError(f"{what} must be a matrix, got shape {matrix.shape}.")
+    csr = sp.csr_array(matrix).astype(np.float32 if matrix.dtype == np.float32 else np.float64)
     csr.sum_duplicates()
     csr.eliminate_zeros()
     return csr
 
 
-def _numbers(values: Any, what: str) -> np.ndarray:
-    array = np.asarray(values)
+def _numbers(values: Any, what: str) -> Any:
+    array = values if sp.issparse(values) else np.asarray(values)
     if array.dtype.kind not in "biuf":
         raise InputError(f"{what} must hold real numbers, got {array.dtype}.")
     return array

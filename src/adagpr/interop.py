@@ -63,7 +63,7 @@ def from_networkx(
     if not nodes:
         raise InputError("from_networkx: there are no nodes.")
     attributes = [g.nodes[node] for node in nodes]
-    y, class_names = _classes(_column(nodes, attributes, label, needed=False), label)
+    y, class_names = _classes(_column(attributes, label), label)
     chosen = [key for key in attributes[0] if key != label] if features is None else list(features)
     x = _features(nodes, attributes, chosen) if chosen else sp.eye_array(len(nodes), format="csr")
     adj = _adjacency(g, {node: place for place, node in enumerate(nodes)}, weight)
@@ -195,8 +195,7 @@ def _attribute(data: Any, key: str) -> Tensor:
 
 
 def _plain(value: Any) -> np.ndarray:
-    array: np.ndarray = torch.as_tensor(value).detach().cpu().as_subclass(Tensor).numpy()
-    return array
+    return torch.as_tensor(value).detach().cpu().as_subclass(Tensor).numpy()
 
 
 def _mask(data: Any, part: str) -> Tensor:
@@ -210,14 +209,10 @@ def _is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, (float, np.floating)) and math.isnan(value))
 
 
-def _column(nodes: list[Any], attributes: list[Any], key: str, needed: bool) -> list[Any]:
-    """The values of one node attribute, ``None`` where a node lacks it and that is allowed."""
+def _column(attributes: list[Any], key: str) -> list[Any]:
+    """The values of one node attribute, ``None`` where a node lacks it."""
     if not any(key in item for item in attributes):
         raise unknown_name("node attribute", key, {str(other) for item in attributes for other in item})
-    if needed:
-        for node, item in zip(nodes, attributes, strict=True):
-            if _is_missing(item.get(key)):
-                raise InputError(f"from_networkx: node {node!r} has no '{key}', which is asked for as a feature.")
     return [item.get(key) for item in attributes]
 
 
@@ -240,12 +235,15 @@ def _classes(values: list[Any], label: str) -> tuple[np.ndarray, list[str]]:
 def _features(nodes: list[Any], attributes: list[Any], keys: Iterable[str]) -> np.ndarray:
     blocks = []
     for key in keys:
-        rows = [np.atleast_1d(np.asarray(value)) for value in _column(nodes, attributes, key, needed=True)]
-        for node, row in zip(nodes, rows, strict=True):
-            if row.ndim != 1 or row.shape != rows[0].shape or row.dtype.kind not in "biuf":
+        rows: list[np.ndarray] = []
+        for node, value in zip(nodes, _column(attributes, key), strict=True):
+            if _is_missing(value):
+                raise InputError(f"from_networkx: node {node!r} has no '{key}', which is asked for as a feature.")
+            rows.append(np.atleast_1d(np.asarray(value)))
+            if rows[-1].ndim != 1 or rows[-1].shape != rows[0].shape or rows[-1].dtype.kind not in "biuf":
                 raise InputError(
                     f"from_networkx: '{key}' must be a number, or as many numbers at every node, to be a feature; "
-                    f"node {node!r} has {attributes[nodes.index(node)][key]!r}."
+                    f"node {node!r} has {value!r}."
                 )
         blocks.append(np.stack(rows).astype(np.float64))
     return np.hstack(blocks)

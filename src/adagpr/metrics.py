@@ -12,8 +12,6 @@ from torch import Tensor
 
 from adagpr.errors import InputError
 
-_COLDEST, _HOTTEST = 0.05, 20.0
-
 
 def accuracy(logits: Tensor, y: Tensor) -> float:
     """Share of rows whose largest logit is at the right class."""
@@ -82,5 +80,5 @@ def temperature(logits: ArrayLike, y: ArrayLike) -> float:
         scale = np.exp(-log_t)
         return float((logsumexp(scores * scale, axis=1) - right * scale).sum() + log_t**2 / 2)
 
-    bounds = np.log(_COLDEST), np.log(_HOTTEST)
+    bounds = np.log(0.05), np.log(20.0)
     return float(np.exp(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-6}).x))

@@ -30,7 +30,7 @@ class PairedTest:
 
 
 def interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]:
-    r"""Student's interval of the mean, :math:`\bar v \pm t_{n-1} \, s / \sqrt n`; a point where all values are equal."""
+    r"""Student's interval of the mean, :math:`\bar v \pm t_{n-1} \, s / \sqrt n`; a point if all values are equal."""
     vector = _vector("interval", values, level)
     mean = float(vector.mean())
     if _all_equal(vector):

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from adagpr.metrics import accuracy, macro_f1, temperature
 
-# How records of before name the scores of a split: `<split>_loss`, `<split>_acc` and `<split>_macro_f1`.
-_SUFFIXES = {"loss": "loss", "acc": "accuracy", "macro_f1": "macro_f1"}
+# How older records name the scores of a split: `<split>_loss`, `<split>_acc` and `<split>_macro_f1`.
+_SUFFIXES = {"loss": "loss", "accuracy": "acc", "macro_f1": "macro_f1"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +57,8 @@ def balanced_weights(counts: Tensor) -> Tensor:
 
 def flat_scores(result: dict[str, Any]) -> dict[str, float]:
     """The scores of a record's result by names such as ``test_acc``, ``val_loss`` and ``test_macro_f1``."""
-    suffixes = {name: suffix for suffix, name in _SUFFIXES.items()}
     scores = scores_of_result(result).items()
-    return {f"{split}_{suffixes[name]}": value for split, each in scores for name, value in each.items()}
+    return {f"{split}_{_SUFFIXES[name]}": value for split, each in scores for name, value in each.items()}
 
 
 def scores_of_result(result: dict[str, Any]) -> dict[str, dict[str, float]]:
@@ -69,7 +68,7 @@ def scores_of_result(result: dict[str, Any]) -> dict[str, dict[str, float]]:
         return scores
     found: dict[str, dict[str, float]] = {}
     for split in ("train", "val", "test"):
-        for suffix, name in _SUFFIXES.items():
+        for name, suffix in _SUFFIXES.items():
             if f"{split}_{suffix}" in result:
                 found.setdefault(split, {})[name] = result[f"{split}_{suffix}"]
     return found

@@ -4,19 +4,5 @@ from adagpr.charts.chart import COLOURS, Axis, Bars, Chart, Dot, Dots, HeatMap, 
 from adagpr.charts.figures import figure, picture_files
 from adagpr.charts.svg import render, svg
 
-__all__ = [
-    "COLOURS",
-    "Axis",
-    "Bars",
-    "Chart",
-    "Dot",
-    "Dots",
-    "HeatMap",
-    "Line",
-    "Lines",
-    "figure",
-    "picture_files",
-    "ramp",
-    "render",
-    "svg",
-]
+__all__ = ["COLOURS", "Axis", "Bars", "Chart", "Dot", "Dots", "HeatMap", "Line", "Lines", "ramp"]
+__all__ += ["figure", "picture_files", "render", "svg"]

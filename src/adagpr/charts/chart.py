@@ -33,18 +33,12 @@ def log_ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis says and shows.
-
-    Attributes:
-        includes: A range that it shows at least.
-        limits: The range that it shows exactly; values outside are drawn at its edge.
-        ticks: Its marked values and their labels, by default round numbers.
-    """
+    """What an axis says and shows."""
 
     title: str = ""
-    includes: tuple[float, float] | None = None
-    limits: tuple[float, float] | None = None
-    ticks: tuple[tuple[float, str], ...] | None = None
+    includes: tuple[float, float] | None = None  # a range that it shows at least
+    limits: tuple[float, float] | None = None  # the range that it shows exactly; values outside are drawn at its edge
+    ticks: tuple[tuple[float, str], ...] | None = None  # marked values and their labels, by default round numbers
     is_log: bool = False
 
 
@@ -92,19 +86,14 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Lines(Chart):
-    """Lines over one horizontal axis.
-
-    Attributes:
-        at: The places of the lines' values on the horizontal axis.
-        mark: A marked value of the horizontal axis, and its words.
-        sizes: Name and counts of what each point is made of; the first line then has dots of that size.
-    """
+    """Lines over one horizontal axis."""
 
     x: Axis
-    at: Sequence[float]
+    at: Sequence[float]  # the places of the lines' values on the horizontal axis
     lines: Sequence[Line]
     y: Axis = field(default_factory=Axis)
-    mark: tuple[float, str] | None = None
+    mark: tuple[float, str] | None = None  # a marked value of the horizontal axis, and its words
+    # Name and counts of what each point is made of; the first line then has dots of that size.
     sizes: tuple[str, Sequence[int]] | None = None
 
     @property
@@ -145,17 +134,12 @@ class Dot:
 
 @dataclass(frozen=True, kw_only=True)
 class Dots(Chart):
-    """Points of several kinds, and a line that goes through their plane in steps.
-
-    Attributes:
-        dots: The points, the last on top.
-        steps: The corners of the line; between two of them it is level, then vertical.
-    """
+    """Points of several kinds, and a line that goes through their plane in steps."""
 
     x: Axis
     y: Axis
-    dots: Sequence[Dot]
-    steps: Sequence[tuple[float, float]] = ()
+    dots: Sequence[Dot]  # the last is on top
+    steps: Sequence[tuple[float, float]] = ()  # corners of the line; between two of them it is level, then vertical
 
     @property
     def columns(self) -> list[tuple[str, Sequence[Any]]]:
@@ -165,24 +149,16 @@ class Dots(Chart):
 
 @dataclass(frozen=True, kw_only=True)
 class Bars(Chart):
-    """Horizontal bars, one or two per row.
-
-    Attributes:
-        bars: Values by name, one or two names; values are not negative.
-        key: What the labels of the rows are.
-        axis: What the values are, by default the first name.
-        longest: Value of the longest bar, by default the largest.
-        more: Further columns of the numbers.
-    """
+    """Horizontal bars, one or two per row."""
 
     labels: Sequence[str]
-    bars: Mapping[str, Sequence[float]]
-    key: str = "name"
-    axis: str = ""
+    bars: Mapping[str, Sequence[float]]  # values by name, one or two names; values are not negative
+    key: str = "name"  # what the labels of the rows are
+    axis: str = ""  # what the values are, by default the first name
     unit: str = ""
     digits: int = 1
-    longest: float | None = None
-    more: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    longest: float | None = None  # value of the longest bar, by default the largest
+    more: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # further columns of the numbers
 
     @property
     def columns(self) -> list[tuple[str, Sequence[Any]]]:
@@ -204,22 +180,15 @@ class Bars(Chart):
 
 @dataclass(frozen=True, kw_only=True)
 class HeatMap(Chart):
-    """Boxes, the darker the larger the value.
+    """Boxes, the darker the larger the value."""
 
-    Attributes:
-        values: Not negative, ``[rows][columns]``.
-        row_title: What a row is.
-        digits: Decimals of a value in its box.
-        by_row: Whether darkness is the share of the row, else the value itself.
-    """
-
-    values: Sequence[Sequence[float]]
+    values: Sequence[Sequence[float]]  # not negative, [rows][columns]
     row_names: Sequence[str]
     column_names: Sequence[str]
-    row_title: str
+    row_title: str  # what a row is
     column_title: str
-    digits: int = 2
-    by_row: bool = False
+    digits: int = 2  # decimals of a value in its box
+    by_row: bool = False  # whether darkness is the share of the row, else the value itself
     square: bool = False
 
     @property

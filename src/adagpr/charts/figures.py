@@ -36,20 +36,15 @@ def figure(
 ) -> Figure:
     """One chart, or several in panels that share their vertical axis and their legend, as a matplotlib figure.
 
-    Args:
-        charts: What to draw.
-        title: The line above several charts.
-        size: Width and height in inches, by default by what is drawn.
-        legend: Where the legend is.
+    ``title`` is the line above several charts; ``size`` is width and height in inches, by default by what is drawn.
     """
     from matplotlib.figure import Figure
 
     several = [charts] if isinstance(charts, Chart) else list(charts)
     columns = min(len(several), _MOST_COLUMNS)
     rows = -(-len(several) // columns)
-    if size is None:
-        size = _size(several[0]) if len(several) == 1 else (3.1 * columns, 2.6 * rows + 0.3)
-    drawn = Figure(figsize=size, layout="constrained")
+    default = _size(several[0]) if len(several) == 1 else (3.1 * columns, 2.6 * rows + 0.3)
+    drawn = Figure(figsize=size or default, layout="constrained")
     panels = drawn.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     for number, (chart, panel) in enumerate(zip(several, panels, strict=False)):
         panel.set_title(chart.title, fontsize=11 if len(several) == 1 else 10)
@@ -114,12 +109,9 @@ def _set_axes(panel: Any, x: Axis, y: Axis) -> None:
 def _(chart: Lines, panel: Any) -> None:
     are_few = len(chart.lines) <= _MOST_NAMED
     for line, colour in chart.coloured:
-        pairs = [(a, b) for a, b in zip(chart.at, line.values, strict=True) if b is not None]
-        if pairs:
-            xs, ys = zip(*pairs, strict=True)
+        if pairs := [(a, b) for a, b in zip(chart.at, line.values, strict=True) if b is not None]:
             panel.plot(
-                xs,
-                ys,
+                *zip(*pairs, strict=True),
                 color=_ROLES.get(colour, colour),
                 linewidth=2.2 if line.is_bold else 1.3,
                 linestyle="--" if line.is_dashed else "-",
@@ -141,11 +133,9 @@ def _(chart: Lines, panel: Any) -> None:
 @_draw.register
 def _(chart: Dots, panel: Any) -> None:
     if chart.steps:
-        xs, ys = zip(*chart.steps, strict=True)
-        panel.step(xs, ys, where="post", color=COLOURS[1], linewidth=1.2)
+        panel.step(*zip(*chart.steps, strict=True), where="post", color=COLOURS[1], linewidth=1.2)
     for kind, style in _DOTS.items():
-        places = [(dot.x, dot.y) for dot in chart.dots if dot.kind == kind]
-        if places:
+        if places := [(dot.x, dot.y) for dot in chart.dots if dot.kind == kind]:
             panel.scatter(*zip(*places, strict=True), label=kind, **style)
     _set_axes(panel, chart.x, chart.y)
 

@@ -25,10 +25,7 @@ _DARK, _MIDDLE = 0.85, 0.65
 def svg(chart: Chart, width: float = _WIDTH, height: float = _HEIGHT) -> str:
     """A chart as SVG text, escaped and ready to be part of a page.
 
-    Args:
-        chart: What to draw.
-        width: Width in units of about a screen pixel; the page scales the whole.
-        height: Height; bars and heat maps are as high as their rows need.
+    A unit of width and height is about a screen pixel; bars and heat maps are as high as their rows need.
     """
     raise NotImplementedError(type(chart).__name__)
 
@@ -124,7 +121,10 @@ def _(chart: Lines, width: float = _WIDTH, height: float = _HEIGHT) -> str:
     plane = _Plane(chart, chart.at, values, width, height)
     parts = plane.frame()
     if chart.mark is not None:
-        parts.append(_line(plane.x(chart.mark[0]), plane.top, plane.x(chart.mark[0]), plane.bottom, "mark"))
+        at = plane.x(chart.mark[0])
+        anchor = "middle" if plane.left + 50 < at < plane.right - 50 else "start" if at < width / 2 else "end"
+        parts.append(_line(at, plane.top, at, plane.bottom, "mark"))
+        parts.append(_text(at, plane.top - 8, chart.mark[1], anchor, "mark-text"))
     for line, colour in chart.coloured:
         places = [(plane.x(a), plane.y(b)) for a, b in zip(chart.at, line.values, strict=True) if b is not None]
         classes = "line" + " bold" * line.is_bold + " dashed" * line.is_dashed
@@ -138,10 +138,6 @@ def _(chart: Lines, width: float = _WIDTH, height: float = _HEIGHT) -> str:
             if b is not None:
                 radius = 2 + 6 * math.sqrt(count / max(chart.sizes[1]))
                 parts.append(_circle(plane.x(a), plane.y(b), radius, "dot", colour))
-    if chart.mark is not None:
-        at = plane.x(chart.mark[0])
-        anchor = "middle" if plane.left + 50 < at < plane.right - 50 else "start" if at < width / 2 else "end"
-        parts.append(_text(at, plane.top - 8, chart.mark[1], anchor, "mark-text"))
     parts.append(plane.name)
     edges = {"left": plane.left + 6, "right": plane.right - 6, "top": plane.top, "bottom": plane.bottom}
     places_of_edges = "".join(f' data-{name}="{edge:g}"' for name, edge in edges.items())
@@ -273,11 +269,9 @@ def _figure(width: float, height: float, chart: Chart, parts: Sequence[str], ext
 
 
 def render(template: Path, **values: Any) -> str:
-    """The page of a template that extends ``base.html``. Every value is escaped; ``svg(chart)`` draws a chart.
+    """The page of a template that extends ``base.html`` and may include the files beside it.
 
-    Args:
-        template: The template's file. Files beside it can be included.
-        **values: What the template names; a missing name is an error.
+    Every value is escaped, and a name without one is an error; ``svg(chart)`` draws a chart.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup

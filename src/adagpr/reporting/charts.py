@@ -1,15 +1,23 @@
-"""The charts of a run, section by section; a section has none where the run gives nothing to draw."""
+"""The charts of a run, section by section, and their figures; a section has none where there is nothing to draw."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from adagpr.charts import Axis, Bars, Chart, HeatMap, Line, Lines, ramp
-from adagpr.reporting.reported_model import ReportedModel
+from adagpr.charts import Axis, Bars, Chart, HeatMap, Line, Lines, figure, picture_files, ramp
+from adagpr.errors import InputError, unknown_name
+from adagpr.files import make_folder, write_bytes
+from adagpr.reporting.reported_model import ReportedModel, read_model
 from adagpr.training import Run, coefficient_column
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # At most so many numbers of the coefficients over training are in the page, and so many points of a curve.
 _MOST_NUMBERS = 120_000
@@ -278,3 +286,50 @@ SECTIONS: dict[str, tuple[str, Callable[[ReportedModel], Iterator[Chart]]]] = {
     "trust": ("How far to trust it", trust),
     "bound": ("The paper's bound", bound),
 }
+
+
+@dataclass(frozen=True)
+class Plots:
+    """Figures of a run by name, and the files that they were written to."""
+
+    figures: Mapping[str, Figure]
+    files: tuple[Path, ...]
+
+
+def plot(
+    run: Path | str, out: Path | str | None = None, *, only: Sequence[str] = (), data_root: Path | str | None = None
+) -> Plots:
+    """Draws the charts of a run, or of several runs of one model.
+
+    Args:
+        run: Folder of a run, or of several.
+        out: Folder for the figures as PDF, PNG and SVG; none are written without it.
+        only: Which sections: ``coefficients``, ``evolution``, ``training``, ``worth``, ``filter``, ``smoothing``,
+            ``trust`` or ``bound``. By default all that there is something to draw for.
+        data_root: Folder of the data files; see `adagpr.load`.
+
+    Raises:
+        InputError: There is no such section, no complete run, or nothing to draw.
+    """
+    for name in only:
+        if name not in SECTIONS:
+            raise unknown_name("picture", name, tuple(SECTIONS))
+    model = read_model(run, data_root=data_root)
+    figures: dict[str, Figure] = {}
+    for anchor, (_, draw) in SECTIONS.items():
+        charts = list(draw(model)) if not only or anchor in only else []
+        if charts and anchor == "evolution":
+            figures[anchor] = figure(charts, title=model.name, legend="right")
+        else:
+            figures |= {chart.name: figure(chart) for chart in charts}
+    if not figures:
+        raise InputError(f"There is nothing to draw of {run}. {' '.join(model.left_out)}".strip())
+    if out is None:
+        return Plots(figures, ())
+    make_folder(Path(out))
+    files = []
+    for name, drawn in figures.items():
+        for ending, content in picture_files(drawn).items():
+            files.append(Path(out) / f"{name}.{ending}")
+            write_bytes(files[-1], content)
+    return Plots(figures, tuple(files))

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from adagpr.charts import render
 from adagpr.errors import InputError
 from adagpr.files import make_folder, to_toml, write_bytes, write_text
 from adagpr.graph import Graph, Split
-from adagpr.insight import Comparison, compare
+from adagpr.insight import Comparison, Explanation, compare
 from adagpr.reporting.charts import SECTIONS
 from adagpr.reporting.reported_model import ReportedModel, read_model
-from adagpr.reporting.sentences import headline, paired_sentence, sentences
 from adagpr.training import Run
 
 
@@ -50,9 +51,8 @@ def report(
     if target.is_dir():
         raise InputError(f"report: {target} is a folder; name a file such as {target / 'report.html'}.")
     called: Sequence[str | None] = names or [None] * len(runs)
-    models = _told_apart(
-        [read_model(each, name, graph, splits, data_root) for each, name in zip(runs, called, strict=True)]
-    )
+    named = zip(runs, called, strict=True)
+    models = _told_apart([read_model(each, name, graph, splits, data_root) for each, name in named])
     make_folder(target.parent)
     histories = [_history_beside(model, target, number) for number, model in enumerate(models)]
     write_text(target, page(models, histories))
@@ -66,8 +66,8 @@ def page(models: Sequence[ReportedModel], histories: Sequence[str | None]) -> st
         Path(__file__).parent / "page.html",
         title=" · ".join(dict.fromkeys(model.name for model in models)),
         models=models,
-        headlines=[headline(model) for model in models],
-        sentences=[sentences(model) for model in models],
+        headlines=[_headline(model) for model in models],
+        sentences=[_sentences(model) for model in models],
         comparisons=_comparisons(models),
         sections=[(anchor, SECTIONS[anchor][0], drawings) for anchor, drawings in charts.items() if any(drawings)],
         notes=_notes(models),
@@ -76,7 +76,7 @@ def page(models: Sequence[ReportedModel], histories: Sequence[str | None]) -> st
         histories=histories,
         cell=_cell,
         pairs=_pairs,
-        paired_sentence=paired_sentence,
+        paired_sentence=_paired_sentence,
     )
 
 
@@ -133,3 +133,83 @@ def _history_beside(model: ReportedModel, target: Path, number: int) -> str | No
 def _cell(value: Any) -> str:
     """A number of a table as people write it."""
     return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _headline(model: ReportedModel) -> list[tuple[str, str]]:
+    """The numbers at the top of the page, each with what it is."""
+    is_single, data = len(model.runs) == 1, model.record["data"]
+    numbers = []
+    if data["num_test"]:
+        mean, low, high = model.accuracy()
+        over = f"on {data['num_test']} test nodes" if is_single else f"over {len(model.runs)} runs"
+        numbers += [(f"{mean:.1f} %", f"test accuracy {over}"), (f"{low:.1f} to {high:.1f}", "its 95 % interval")]
+        with suppress(InputError):  # older runs were not measured by it
+            scores = [run.score("test", "macro_f1") for run in model.runs]
+            numbers.append((f"{fmean(scores):.3f}", "test macro F1: every class counts the same"))
+    if data["num_val"]:
+        words = f"on {data['num_val']} validation nodes" if is_single else "validation accuracy"
+        numbers.append((f"{model.accuracy('val')[0]:.1f} %", words))
+    if is_single:
+        epochs = f"{model.first.best_epoch} of {model.first.num_epochs}"
+        numbers.append((epochs, "epochs: chosen by validation, trained"))
+    return numbers
+
+
+def _sentences(model: ReportedModel) -> list[str]:
+    """What the page says about the graph, for somebody who reads nothing else of it."""
+    messages = []
+    found = model.explanation
+    if len(model.runs) > 1:
+        split, seed = model.record["data"]["split"], model.record["config"]["training"]["seed"]
+        messages.append(
+            f"What follows, sentences and pictures, is split {split} with seed {seed}, the first of "
+            f"{len(model.runs)} runs, unless it says mean."
+        )
+    if found is not None:
+        idle = [part.layer for part in found.layers if not part.uses_graph]
+        if len(idle) == len(found.layers):
+            messages.append("No layer uses the graph: every prediction reads nothing but its own node.")
+        else:
+            some = f"{len(found.layers) - len(idle)} of {len(found.layers)} layers use"
+            which, reach = some if idle else "Every layer uses", found.reach
+            share = 100 * reach.mean_nodes / reach.num_nodes
+            messages.append(
+                f"{which} the graph. Together they look {reach.total_hops} hop{'s' * (reach.total_hops != 1)} far, "
+                f"where a prediction can read {share:.0f} % of all nodes on average."
+            )
+            if found.ablations:
+                messages.append(_worth(found))
+    if model.bounds is not None:
+        gap = model.bounds.transductive
+        says = "which says nothing about a gap of at most 1" if gap.log10_total >= 0 else "which says something"
+        messages.append(
+            f"Test less training error is {100 * gap.error_gap:+.1f} points; the paper's bound allows "
+            f"10^{gap.log10_total:.1f}, {says}."
+        )
+    return [*messages, *model.left_out]
+
+
+def _worth(found: Explanation) -> str:
+    """What the validation nodes lose without the graph."""
+    without = found.ablations[0]
+    if not (without.right_only_with or without.right_only_without):
+        return "Taking the graph away from the trained weights changes no validation node from right to wrong or back."
+    verb = "costs" if without.difference >= 0 else "gains"
+    return (
+        f"Taking the graph away from the trained weights {verb} {abs(without.difference):.1f} points on the validation "
+        f"nodes: {without.right_only_with} are right only with it, {without.right_only_without} only without it."
+    )
+
+
+def _paired_sentence(found: Comparison, one: str, other: str) -> str:
+    """What the paired differences of two models say."""
+    spread = ""
+    if found.t_interval is not None:
+        low, high = found.t_interval
+        spread = f" (95 % interval {low:+.1f} to {high:+.1f}, p = {found.p_value:.3f}, {len(found.pairs)} pairs)"
+    node = "" if found.node_points is None else f" One test node is {found.node_points:.1f} points."
+    ahead = "ahead of" if found.mean_difference >= 0 else "behind"
+    verdicts = {"A is better": f"{one} is better", "B is better": f"{other} is better"}
+    verdict = verdicts.get(found.verdict, found.verdict) if spread else "one pair shows no more than itself"
+    difference = f"{abs(found.mean_difference):.1f} points {ahead} {other}{spread}"
+    return f"In test accuracy {one} is {difference}: {verdict}.{node}"
