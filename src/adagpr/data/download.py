@@ -54,20 +54,19 @@ def open_file(
     A file that the user's cache lacks is downloaded into it; a folder that the caller or ``ADAGPR_DATA`` names is only
     read.
     """
-    folder = data_root(root)
-    path = folder / file
+    path = data_root(root) / file
     if not path.is_file():
         if root or os.environ.get("ADAGPR_DATA"):
-            command = _command(dataset.name, root)
-            raise InputError(f"Data set {dataset.name}: {file} is missing in {folder}. Get it with: {command}")
+            raise InputError(
+                f"Data set {dataset.name}: {file} is missing in {data_root(root)}. Get it with: "
+                f"{_command(dataset.name, root)}"
+            )
         _download(dataset.name, file, path, None, progress)
     try:
         content = path.read_bytes()
     except OSError as error:
         raise StorageError(f"Cannot read {path}: {error.strerror}.") from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != sums()[file]:
-        raise _altered(dataset.name, path, file, found, root)
+    _check(dataset.name, path, file, hashlib.sha256(content).hexdigest(), root)
     return content
 
 
@@ -78,36 +77,21 @@ def fetch(
     force: bool = False,
     progress: OnDownload | None = None,
 ) -> list[Path]:
-    """Downloads what is missing of some data sets.
+    """Downloads what is missing of some data sets, or all with ``force``, and returns the files that it downloaded.
 
-    Args:
-        names: Data sets; those that need no file are passed over.
-        root: The data folder; see `data_root`.
-        base_url: An http or https address laid out like the data folder, instead of the public homes.
-        force: Whether files that are there are downloaded again.
-        progress: Told of each download.
-
-    Returns:
-        The files that were downloaded.
-
-    Raises:
-        InputError: A name is unknown, a file that is there is altered (and ``force`` is not set), or a file cannot be
-            had. Files that came before it stay; none is left half written.
+    They come from the public homes, or from ``base_url``, which is laid out like the data folder. An unknown name, an
+    altered file, or one that cannot be had is an error; files that came before it stay, and none is left half written.
     """
     if base_url is not None and (urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).netloc):
         raise InputError(f"fetch: the address must start with http:// or https://, got '{base_url}'.")
-    rows = [row(name) for name in names]
-    folder = data_root(root)
     downloaded: list[Path] = []
-    for dataset in rows:
-        for file, total in dataset.files().items():
-            path = folder / file
+    for dataset in [row(name) for name in names]:
+        for file in dataset.files():
+            path = data_root(root) / file
             if path in downloaded:
                 continue
             if path.is_file() and not force:
-                found = sha256_file(path)
-                if found != total:
-                    raise _altered(dataset.name, path, file, found, root)
+                _check(dataset.name, path, file, sha256_file(path), root)
                 continue
             _download(dataset.name, file, path, base_url, progress)
             downloaded.append(path)
@@ -138,11 +122,13 @@ def _status(path: Path, total: str) -> Literal["ok", "missing", "altered"]:
     return "ok" if sha256_file(path) == total else "altered"
 
 
-def _altered(name: str, path: Path, file: str, found: str, root: Path | str | None) -> InputError:
-    return InputError(
-        f"Data set {name}: {path} is not the expected file: its SHA-256 sum is {found[:12]}..., not "
-        f"{sums()[file][:12]}.... Replace it with: {_command(name, root)} --force"
-    )
+def _check(name: str, path: Path, file: str, found: str, root: Path | str | None) -> None:
+    """Raises an `InputError` unless the sum that was ``found`` is the pinned one."""
+    if found != sums()[file]:
+        raise InputError(
+            f"Data set {name}: {path} is not the expected file: its SHA-256 sum is {found[:12]}..., not "
+            f"{sums()[file][:12]}.... Replace it with: {_command(name, root)} --force"
+        )
 
 
 def _command(name: str, root: Path | str | None) -> str:
