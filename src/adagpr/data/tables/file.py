@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
-from adagpr.data.tables.table import Named, TableData, checked_arrays, checked_names, one_line, table_of
-from adagpr.data.tables.values import Kind, NumberCount, kind_of, kind_of_type, plain, quoted, wider
+from adagpr.data.tables.table import Named, NumberCount, TableData, checked_arrays, checked_names, one_line, table_of
+from adagpr.data.tables.values import Kind, kind_of_type, plain, quoted, wider
 from adagpr.errors import InputError
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
@@ -140,10 +140,9 @@ class TableFile(Named):
             num_rows += len(block)
             # A column of texts stays one, whatever other rows hold.
             for column in [name for name in wanted if name in counts or types[name] != pa.large_string()]:
-                values = block.values(column)
-                types[column] = wider(types[column], pa.null() if kind_of(values) == "missing" else values.type)
+                types[column] = wider(types[column], block.type_of(column))
                 if column in counts:
-                    counts[column].add(values, block.rows)
+                    counts[column].add(block, column)
         self._types |= types
         self._counts |= counts
         self.num_rows = num_rows

@@ -20,7 +20,7 @@ from torch import Tensor
 from adagpr.data.catalogue import DEFAULT_FRACTIONS
 from adagpr.data.splits import mask_split, random_split
 from adagpr.data.tables.table import TableData
-from adagpr.data.tables.values import as_texts, as_whole, counted, quoted
+from adagpr.data.tables.values import as_texts, as_whole, counted, flags, places_in, quoted
 from adagpr.errors import InputError
 from adagpr.graph import SPLIT_NAMES, Split
 
@@ -93,9 +93,7 @@ class IdLookup:
             places = _places(numbers, values)
             return np.where(places < 0, -1, order[places])
         if self._is_text:
-            texts = values if is_text else values.cast(pa.large_string())
-            found = pc.fill_null(pc.index_in(texts, value_set=self._ids), -1)
-            return np.asarray(found.to_numpy(zero_copy_only=False)).astype(np.int64)
+            return places_in(self._ids, values if is_text else values.cast(pa.large_string()))
         ids = self._ids if isinstance(self._ids, int) else self._ids.to_numpy()
         return _places(ids, _whole_texts(values) if is_text else values)
 
@@ -111,7 +109,7 @@ class IdLookup:
 
 def _places(ids: np.ndarray | int, values: Any) -> np.ndarray:
     """The place of each whole number among ids in order, -1 where it is missing or none of them."""
-    known = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), dtype=bool) if values.null_count else True
+    known = flags(values.is_valid()) if values.null_count else True
     numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
     if isinstance(ids, int):
         return np.where((numbers >= 0) & (numbers < ids) & known, numbers, -1)
@@ -188,13 +186,13 @@ def named_classes(nodes: TableData, column: str, names: Sequence[str]) -> Tensor
     """The class of each node among classes that are known already; another label is an error that names the row."""
     nodes.require(column)
     texts = as_texts(nodes.values(column))
-    found = pc.fill_null(pc.index_in(texts, value_set=pa.array(names, pa.large_string())), -1)
-    y = found.to_numpy(zero_copy_only=False).astype(np.int64)
+    y = places_in(pa.array(names, pa.large_string()), texts)
     odd = (y < 0) & ~nodes.missing(column)
     if odd.any():
         position = nodes.first(odd)
-        got = quoted(texts[position])
-        raise InputError(f"{nodes.where(column, position)}: {got} is none of the classes of the model.")
+        raise InputError(
+            f"{nodes.where(column, position)}: {quoted(texts[position])} is none of the classes of the model."
+        )
     return torch.from_numpy(y)
 
 
@@ -226,11 +224,6 @@ def stratified_split(y: Tensor, seed: int = 0, fractions: Sequence[float] = DEFA
     """Draws one split class by class as `random_split` does; every node of a class of one or two is for training.
 
     There is none if every class has fewer than three labelled nodes.
-
-    Example:
-        >>> split = stratified_split(torch.tensor([0] * 5 + [1] * 5 + [2, 2]))
-        >>> split.name, split.train.tolist()[-2:]
-        ('stratified/0', [10, 11])
     """
     labels = y.numpy()
     counts = np.bincount(labels[labels >= 0], minlength=1)
@@ -246,8 +239,7 @@ def stratified_split(y: Tensor, seed: int = 0, fractions: Sequence[float] = DEFA
 def split_codes(nodes: TableData, column: str) -> np.ndarray:
     """The part of the split that each row names: 1, 2 or 3 for train, val or test, and 0 where there is no value."""
     texts = pc.utf8_lower(nodes.texts(column))
-    found = pc.index_in(texts, value_set=pa.array(list(PART_OF), pa.large_string()))
-    places = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    places = places_in(pa.array(list(PART_OF), pa.large_string()), texts)
     odd = (places < 0) & ~nodes.missing(column)
     if odd.any():
         position = nodes.first(odd)

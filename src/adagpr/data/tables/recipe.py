@@ -26,7 +26,7 @@ from torch import Tensor
 
 from adagpr.arguments import Finite, Positive, Strict, check
 from adagpr.data.tables.table import TableData, read_table
-from adagpr.data.tables.values import is_number_text, quoted
+from adagpr.data.tables.values import flags, is_number_text, places_in, quoted
 from adagpr.data.tables.words import Tokens, tfidf, tokenise
 from adagpr.errors import InputError
 from adagpr.graph import compact_features
@@ -98,8 +98,7 @@ class CategoryColumn(Strict):
         """The features of a table's rows, and which rows have a value that was never seen."""
         texts = table.texts(self.name)
         known = pa.array([*self.categories, *self.rare], pa.large_string())
-        codes = pc.fill_null(pc.index_in(texts, value_set=known), -1).to_numpy(zero_copy_only=False).astype(np.int64)
-        missing = np.asarray(texts.is_null().to_numpy(zero_copy_only=False), dtype=bool)
+        codes, missing = places_in(known, texts), flags(texts.is_null())
         unseen = (codes < 0) & ~missing
         other = len(self.categories) if self.rare else -1
         columns = np.where((codes >= len(self.categories)) | unseen, other, codes)
@@ -145,10 +144,9 @@ class VectorColumn(Strict):
         if vector_size(lists.type) != self.size:
             raise InputError(f"{table.where(self.name)}: there must be lists of {self.size} numbers, got {lists.type}.")
         values = lists.flatten() if lists.null_count == 0 else lists
-        missing = np.asarray(values.is_null().to_numpy(zero_copy_only=False), dtype=bool).reshape(len(table), -1)
+        missing = flags(values.is_null()).reshape(len(table), -1).any(axis=1)
         if missing.any():
-            position = table.first(np.asarray(missing.any(axis=1)))
-            raise InputError(f"{table.where(self.name, position)}: the value is missing.")
+            raise InputError(f"{table.where(self.name, table.first(missing))}: the value is missing.")
         if not pa.types.is_float32(values.type):
             values = values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values
             values = pc.cast(values, pa.float64(), safe=False)

@@ -7,6 +7,7 @@ name it. Rows are counted from 1, in a text file from the first below the header
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,9 +17,10 @@ import pyarrow as pa
 
 from adagpr.data.tables.values import (
     Kind,
-    NumberCount,
     as_texts,
-    kind_of,
+    flags,
+    is_number_text,
+    kind_of_type,
     plain,
     typed,
     without_missing_words,
@@ -98,21 +100,22 @@ class TableData(Named):
 
     def kind(self, column: str) -> Kind:
         """What a column holds."""
-        return kind_of(self.values(column))
+        return kind_of_type(self.type_of(column))
 
     def type_of(self, column: str) -> Any:
-        """The Arrow type of a column."""
-        return self.values(column).type
+        """The Arrow type of a column, the null type for one without a value."""
+        values = self.values(column)
+        return pa.null() if values.null_count == len(values) else values.type
 
     def number_count(self, column: str) -> NumberCount:
         """How many values of a column of a text file are numbers."""
         count = NumberCount()
-        count.add(self.values(column), self.rows)
+        count.add(self, column)
         return count
 
     def missing(self, column: str) -> np.ndarray:
         """Which rows of a column have no value."""
-        return np.asarray(self.values(column).is_null().to_numpy(zero_copy_only=False), dtype=bool)
+        return flags(self.values(column).is_null())
 
     def where(self, column: str, position: int | None = None) -> str:
         """A place for errors, such as ``nodes.csv, column 'age', row 17``."""
@@ -142,28 +145,43 @@ class TableData(Named):
             raise InputError(f"{self.where(column, position)}: there are {reason}.") from error
 
 
+@dataclass
+class NumberCount:
+    """How many known values of a text file's column are numbers, and row and text of the first that is none."""
+
+    num_known: int = 0
+    num_numbers: int = 0
+    word: tuple[int, str] | None = None
+
+    def add(self, block: TableData, column: str) -> None:
+        """Counts the values of a block."""
+        kind, is_known = block.kind(column), ~block.missing(column)
+        is_number = is_number_text(block.values(column)) if kind == "text" else is_known & (kind in ("whole", "real"))
+        self.num_known += int(is_known.sum())
+        self.num_numbers += int(is_number.sum())
+        if (is_known & ~is_number).any():
+            first = block.first(is_known & ~is_number)
+            if self.word is None or block.rows[first] < self.word[0]:
+                self.word = int(block.rows[first]), block.texts(column)[first].as_py()
+
+
 def _first_failing(values: Any) -> int | None:
-    """Position of the first value that `plain` fails on, by halving."""
-    low, high = 0, len(values)
-    while high - low > 1:
-        middle = (low + high) // 2
+    """Position of the first value that `plain` fails on."""
+
+    def fails(end: int) -> bool:
         try:
-            plain(values.slice(low, middle - low))
-            low = middle
+            plain(values.slice(0, end))
         except (pa.ArrowException, ValueError):
-            high = middle
-    return low if high > low else None
+            return True
+        return False
+
+    return bisect_left(range(1, len(values)), True, key=fails) if len(values) else None
 
 
 def read_table(source: Any, what: str, may_be_empty: bool = False) -> TableData:
     """Reads a file, an Arrow table, a data frame, anything that gives Arrow's data, or a dictionary of columns.
 
     In errors it is called ``what`` unless it is a file; a header without rows is a table only if it ``may_be_empty``.
-
-    Example:
-        >>> table = read_table({"id": [3, 1], "topic": ["a", None]}, "nodes")
-        >>> table.names, table.kind("topic"), len(table)
-        (['id', 'topic'], 'text', 2)
     """
     if isinstance(source, TableData):
         return source

@@ -6,7 +6,7 @@ type that they have, in one of few forms: whole numbers, real numbers, truth val
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +25,14 @@ _EXACT = 2.0**53
 _MAX_SHOWN = 60
 # Older versions of Arrow have none.
 _VIEWS = ("is_string_view", "is_binary_view")
+_KINDS: dict[Kind, tuple[Callable[[Any], bool], ...]] = {
+    "missing": (pa.types.is_null,),
+    "whole": (pa.types.is_integer,),
+    "real": (pa.types.is_floating,),
+    "boolean": (pa.types.is_boolean,),
+    "date": (pa.types.is_date, pa.types.is_timestamp),
+    "text": (pa.types.is_large_string,),
+}
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
 
@@ -34,35 +42,15 @@ def counted(number: int, noun: str) -> str:
 
 
 def quoted(value: Any) -> str:
-    r"""A value for a sentence: between quotation marks, on one line, not too long.
-
-    Example:
-        >>> quoted("two\nlines")
-        "'two lines'"
-    """
+    """A value for a sentence: between quotation marks, on one line, not too long."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     text = "".join(letter if letter.isprintable() else " " for letter in text[: _MAX_SHOWN + 1]).strip()
     return f"'{text}'" if len(text) <= _MAX_SHOWN else f"'{text[:_MAX_SHOWN]}...'"
 
 
-def kind_of(values: Any) -> Kind:
-    """What the values of an array from `plain` or `typed` are."""
-    return "missing" if values.null_count == len(values) else kind_of_type(values.type)
-
-
 def kind_of_type(kind: Any) -> Kind:
     """What values of an Arrow type that `plain` or `typed` gives are."""
-    if pa.types.is_null(kind):
-        return "missing"
-    if pa.types.is_integer(kind):
-        return "whole"
-    if pa.types.is_floating(kind):
-        return "real"
-    if pa.types.is_boolean(kind):
-        return "boolean"
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return "date"
-    return "text" if pa.types.is_large_string(kind) else "other"
+    return next((name for name, tests in _KINDS.items() if any(test(kind) for test in tests)), "other")
 
 
 def plain(values: Any) -> Any:
@@ -125,14 +113,6 @@ def typed(texts: Any, kind: Any = None) -> Any:
 
     Numbers that are filled up with zeros, such as 007, are codes and stay texts. Of a part of a column, ``kind`` is the
     type of the whole if that is known already.
-
-    Example:
-        >>> typed(pa.array(["1", "NA", "3"], pa.large_string())).to_pylist()
-        [1, None, 3]
-        >>> typed(pa.array(["1", "2.5"], pa.large_string())).type
-        DataType(double)
-        >>> typed(pa.array(["01", "02"], pa.large_string())).type
-        DataType(large_string)
     """
     # Most columns of numbers miss nothing, and need not be searched for the words that say so.
     found = _numbers(texts, kind) if texts.null_count == 0 else None
@@ -200,33 +180,18 @@ def wider(one: Any, other: Any) -> Any:
 
 def is_number_text(texts: Any) -> np.ndarray:
     """Which texts are numbers; missing ones are not."""
-    found = pc.match_substring_regex(texts, _NUMBER)
-    return np.asarray(pc.fill_null(found, False).to_numpy(zero_copy_only=False), dtype=bool)
+    return flags(pc.fill_null(pc.match_substring_regex(texts, _NUMBER), False))
 
 
-@dataclass
-class NumberCount:
-    """How many known values of a text file's column are numbers, and row and text of the first that is none."""
+def flags(values: Any) -> np.ndarray:
+    """Truth values as an array of NumPy."""
+    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=bool)
 
-    num_known: int = 0
-    num_numbers: int = 0
-    word: tuple[int, str] | None = None
 
-    def add(self, values: Any, rows: np.ndarray) -> None:
-        """Counts the values of a block, as `typed` gives them, in rows of these numbers."""
-        kind, num_known = kind_of(values), len(values) - values.null_count
-        self.num_known += num_known
-        if kind in ("whole", "real"):
-            self.num_numbers += num_known
-            return
-        is_known = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
-        is_number = is_number_text(values) if kind == "text" else np.zeros(len(values), dtype=bool)
-        self.num_numbers += int(is_number.sum())
-        words = np.flatnonzero(is_known & ~is_number)
-        if len(words):
-            first = int(words[np.argmin(rows[words])])
-            if self.word is None or rows[first] < self.word[0]:
-                self.word = int(rows[first]), as_texts(values.slice(first, 1))[0].as_py()
+def places_in(known: Any, values: Any) -> np.ndarray:
+    """The place of each value among those that are known, -1 where it is missing or none of them."""
+    found = pc.fill_null(pc.index_in(values, value_set=known), -1)
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def as_whole(values: Any) -> Any:
@@ -242,9 +207,9 @@ def as_whole(values: Any) -> Any:
 
 def as_texts(values: Any) -> Any:
     """Values of an array from `plain` or `typed` as texts: whole numbers without a point, dates as in ISO 8601."""
-    if kind_of(values) == "missing":
+    if values.null_count == len(values):
         return pa.nulls(len(values), pa.large_string())
-    if kind_of(values) == "real":
+    if pa.types.is_floating(values.type):
         whole = as_whole(values)
         values = values if whole is None else whole
     if pa.types.is_timestamp(values.type) and values.type.tz is not None:

@@ -20,6 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import scipy.sparse as sp
 
+from adagpr.data.tables.values import flags, places_in
+
 # Rows are taken apart in groups, so that memory for the words of long texts stays small.
 _ROWS_AT_ONCE = 20_000
 _BETWEEN_WORDS = r"[^\pL\pN_]+"
@@ -38,13 +40,7 @@ class Tokens:
 
 
 def tokenise(texts: Any) -> Tokens:
-    """Takes the texts of a column apart; a missing text has no words.
-
-    Example:
-        >>> tokens = tokenise(pa.array(["To be, or not to be", None]))
-        >>> dict(zip([tokens.words[code] for code in tokens.codes], tokens.counts.tolist()))
-        {'to': 2, 'be': 2, 'or': 1, 'not': 1}
-    """
+    """Takes the texts of a column apart; a missing text has no words."""
     parts: list[list[np.ndarray]] = []
     words: list[Any] = []
     num_words = 0
@@ -78,7 +74,7 @@ def _split(texts: Any) -> tuple[np.ndarray, np.ndarray, Any]:
     offsets = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
     codes = words.indices.to_numpy().astype(np.int64)[np.repeat(starts[piece], repeats) + offsets]
     rows = np.repeat(rows, repeats)
-    kept = np.asarray(pc.not_equal(words.dictionary, "").to_numpy(zero_copy_only=False), dtype=bool)[codes]
+    kept = flags(pc.not_equal(words.dictionary, ""))[codes]
     return rows[kept], codes[kept], words.dictionary
 
 
@@ -100,9 +96,7 @@ def choose_words(tokens: Tokens, limit: int) -> tuple[list[str], list[float], in
 
 def tfidf(tokens: Tokens, words: Sequence[str], idf: Sequence[float]) -> sp.csr_array:
     """One row per text and one column per word of the vocabulary; a text without any such word is a row of zeros."""
-    found = pc.index_in(pa.array(tokens.words, pa.string()), value_set=pa.array(words, pa.string()))
-    column_of = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-    columns = column_of[tokens.codes] if len(tokens.codes) else np.empty(0, dtype=np.int64)
+    columns = places_in(pa.array(words, pa.string()), pa.array(tokens.words, pa.string()))[tokens.codes]
     kept = columns >= 0
     values = tokens.counts[kept] * np.asarray(idf, dtype=np.float64)[columns[kept]]
     matrix = sp.csr_array((values, (tokens.rows[kept], columns[kept])), shape=(tokens.num_rows, len(words)))
