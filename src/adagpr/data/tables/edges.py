@@ -65,13 +65,10 @@ def _read_weights(edges: TableData, column: str) -> np.ndarray:
         odd = ~edges.missing(column)
         if kind == "text" and edges.is_text:
             odd &= ~is_number_text(edges.texts(column))
-        position = edges.first(odd) if odd.any() else 0
-        raise InputError(
-            f"{edges.where(column, position)}: a weight must be a number, got {quoted(edges.texts(column)[position])}."
-        )
+        odd = odd if odd.any() else ~odd
+        edges.refuse(column, odd, "a weight must be a number, got {}.", edges.texts(column))
     weight = numbers_of(edges, column)
-    if np.isnan(weight).any():
-        raise InputError(f"{edges.where(column, edges.first(np.isnan(weight)))}: the weight is missing.")
+    edges.refuse(column, np.isnan(weight), "the weight is missing.")
     if (weight < 0).any():
         position = edges.first(weight < 0)
         raise InputError(f"{edges.where(column, position)}: a weight must not be negative, got {weight[position]:g}.")

@@ -7,7 +7,7 @@ in another order gives the same recipe to the bit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -29,8 +29,12 @@ from adagpr.data.tables.recipe import (
 )
 from adagpr.data.tables.table import TableData
 from adagpr.data.tables.values import Kind, counted, quoted
-from adagpr.data.tables.words import choose_words, tokenise
+from adagpr.data.tables.words import choose_words, tfidf, tokenise
 from adagpr.errors import InputError
+
+_Kind = Literal["number", "date", "boolean", "category", "text"]
+# A column of the recipe with its features, or why there are none.
+_Found = tuple[Column, np.ndarray | sp.csr_array] | str
 
 # A column of texts with more different values is a text, unless the table itself calls it categories.
 MAX_CATEGORIES = 64
@@ -55,54 +59,39 @@ class Features:
     messages: tuple[str, ...]
 
 
-@dataclass(eq=False)
-class _Fit:
-    """Columns, blocks and sentences as they come."""
-
-    table: TableData
-    columns: list[Column] = field(default_factory=list)
-    blocks: list[np.ndarray | sp.csr_array] = field(default_factory=list)
-    messages: list[str] = field(default_factory=list)
-    max_words: int = MAX_WORDS
-
-    def leave_out(self, column: str, reason: str) -> None:
-        """Says why a column gives no feature."""
-        self.messages.append(f"Column '{column}' is left out: {reason}.")
-
-
 def fit_recipe(table: TableData, columns: Sequence[str], *, as_is: bool = False, asked: bool = False) -> Features:
     """Makes features of columns and keeps how it was done.
 
     With ``as_is`` numbers are taken as they are and all else is left out. If the caller ``asked`` for the columns, one
     that cannot be used is an error.
-
-    Example:
-        >>> from adagpr.data.tables.table import read_table
-        >>> table = read_table({"age": [20, 40], "city": ["Lima", "Oslo"]}, "nodes")
-        >>> fit_recipe(table, ["age", "city"]).recipe.feature_names
-        ['age']
     """
     if as_is:
-        entries, messages = as_is_columns(table, columns, asked)
-        blocks = [entry.block(table) for entry in entries]
-        return Features(Recipe(columns=tuple(entries)), join_blocks(blocks), tuple(messages))
-    fit = _Fit(table)
+        vectors, messages = as_is_columns(table, columns, asked)
+        x = join_blocks([entry.block(table) for entry in vectors])
+        return Features(Recipe(columns=tuple(vectors)), x, tuple(messages))
     kinds = {column: _checked_kind(table, column, asked) for column in columns}
     num_texts = sum(kind == "text" for kind in kinds.values())
-    fit.max_words = min(MAX_WORDS, max(MIN_WORDS, MAX_WORDS_IN_ALL // max(num_texts, 1)))
+    max_words = min(MAX_WORDS, max(MIN_WORDS, MAX_WORDS_IN_ALL // max(num_texts, 1)))
+    entries: list[Column] = []
+    blocks: list[np.ndarray | sp.csr_array] = []
+    messages = []
     for column, kind in kinds.items():
         if kind is None:
-            fit.leave_out(column, f"nothing is made of {_type(table, column)}")
+            found: _Found = f"nothing is made of {_type(table, column)}"
         elif kind == "category":
-            _category(fit, column)
+            found = _category(table, column, messages)
         elif kind == "text":
-            _text(fit, column)
+            found = _text(table, column, max_words, messages)
         else:
-            _number(fit, column, kind)
-    if not fit.columns:
-        raise _nothing_left(table, fit.messages)
-    recipe = Recipe(columns=tuple(fit.columns))
-    return Features(recipe, join_blocks(fit.blocks), (_summary(fit.columns), *fit.messages))
+            found = _number(table, column, kind, messages)
+        if isinstance(found, str):
+            messages.append(f"Column '{column}' is left out: {found}.")
+        else:
+            entries.append(found[0])
+            blocks.append(found[1])
+    if not entries:
+        raise _nothing_left(table, messages)
+    return Features(Recipe(columns=tuple(entries)), join_blocks(blocks), (_summary(entries), *messages))
 
 
 def as_is_columns(
@@ -112,8 +101,7 @@ def as_is_columns(
     entries: list[NumberColumn | VectorColumn] = []
     messages = []
     for column in columns:
-        kind = _known_kind(table, column)
-        size = vector_size(table.type_of(column))
+        kind, size = _known_kind(table, column), vector_size(table.type_of(column))
         if kind in ("whole", "real", "boolean"):
             entries.append(NumberColumn(name=column, kind="as is", shift=0.0, scale=1.0, fill=None, has_missing=False))
         elif size:
@@ -125,9 +113,6 @@ def as_is_columns(
     if not entries:
         raise _nothing_left(table, messages)
     return entries, [_summary(entries), *messages]
-
-
-_Kind = Literal["number", "date", "boolean", "category", "text"]
 
 
 def _known_kind(table: TableData | TableFile, column: str) -> Kind:
@@ -150,9 +135,9 @@ def _known_kind(table: TableData | TableFile, column: str) -> Kind:
 def _checked_kind(table: TableData, column: str, asked: bool) -> _Kind | None:
     """What to make of a column; none if nothing."""
     kind = _known_kind(table, column)
-    if kind == "other" and asked:
-        raise _nothing_made(table, column)
     if kind == "other":
+        if asked:
+            raise _nothing_made(table, column)
         return None
     if kind == "boolean" or kind == "date":
         return kind
@@ -186,8 +171,7 @@ def _text_or_category(table: TableData, column: str) -> Literal["category", "tex
     return "text" if pc.mean(pc.count_substring(table.texts(column), " ")).as_py() >= 1 else "category"
 
 
-def _number(fit: _Fit, column: str, kind: Literal["number", "date", "boolean"]) -> None:
-    table = fit.table
+def _number(table: TableData, column: str, kind: Literal["number", "date", "boolean"], messages: list[str]) -> _Found:
     numbers = numbers_of(table, column)
     known = numbers[~np.isnan(numbers)]
     num_missing = len(numbers) - len(known)
@@ -199,53 +183,44 @@ def _number(fit: _Fit, column: str, kind: Literal["number", "date", "boolean"]) 
         raise InputError(f"{table.where(column, position)}: the number is too large to be scaled.")
     if num_missing:
         where = "; a feature says where" if has_missing else ""
-        fit.messages.append(f"Column '{column}' has {counted(num_missing, 'missing value')}, taken as the mean{where}.")
+        messages.append(f"Column '{column}' has {counted(num_missing, 'missing value')}, taken as the mean{where}.")
     if known.min() == known.max() or deviation == 0:
         if not has_missing:
-            fit.leave_out(column, "it is the same on every row")
-            return
+            return "it is the same on every row"
         deviation = 1.0
     shift, scale = (0.0, 1.0) if kind == "boolean" else (mean, deviation)
     entry = NumberColumn(name=column, kind=kind, shift=shift, scale=scale, fill=mean, has_missing=has_missing)
-    fit.columns.append(entry)
-    fit.blocks.append(entry.block(table))
+    return entry, entry.block(table)
 
 
-def _category(fit: _Fit, column: str) -> None:
-    values = fit.table.texts(column)
+def _category(table: TableData, column: str, messages: list[str]) -> _Found:
+    values = table.texts(column)
     found = pc.value_counts(values.drop_null()).to_pylist()
     categories = sorted(item["values"] for item in found if item["counts"] > 1)
     rare = sorted(item["values"] for item in found if item["counts"] == 1)
     num_missing = values.null_count
     entry = CategoryColumn(name=column, categories=tuple(categories), rare=tuple(rare), has_missing=bool(num_missing))
     if len(entry.feature_names) < 2:
-        fit.leave_out(column, "every value differs" if rare else "it is the same on every row")
-        return
+        return "every value differs" if rare else "it is the same on every row"
     if num_missing:
-        fit.messages.append(f"Column '{column}' has {counted(num_missing, 'missing value')}, taken as a category.")
+        messages.append(f"Column '{column}' has {counted(num_missing, 'missing value')}, taken as a category.")
     if rare:
         values_once = counted(len(rare), "value")
-        fit.messages.append(f"Column '{column}' has {values_once} of one row only, counted as one category.")
-    fit.columns.append(entry)
-    fit.blocks.append(entry.block(fit.table)[0])
+        messages.append(f"Column '{column}' has {values_once} of one row only, counted as one category.")
+    return entry, entry.block(table)
 
 
-def _text(fit: _Fit, column: str) -> None:
-    values = fit.table.texts(column)
+def _text(table: TableData, column: str, max_words: int, messages: list[str]) -> _Found:
+    values = table.texts(column)
     tokens = tokenise(values)
-    words, idf, num_left = choose_words(tokens, fit.max_words)
+    words, idf, num_left = choose_words(tokens, max_words)
     if not words:
-        fit.leave_out(column, "it is a text in which no word is in two rows")
-        return
+        return "it is a text in which no word is in two rows"
     if values.null_count:
-        fit.messages.append(f"Column '{column}' has {counted(values.null_count, 'missing text')}, taken as empty.")
+        messages.append(f"Column '{column}' has {counted(values.null_count, 'missing text')}, taken as empty.")
     if num_left:
-        fit.messages.append(
-            f"Of column '{column}' the {len(words)} words of most rows are used and {num_left} are not."
-        )
-    entry = TextColumn(name=column, words=tuple(words), idf=tuple(idf))
-    fit.columns.append(entry)
-    fit.blocks.append(entry.block(tokens))
+        messages.append(f"Of column '{column}' the {len(words)} words of most rows are used and {num_left} are not.")
+    return TextColumn(name=column, words=tuple(words), idf=tuple(idf)), tfidf(tokens, words, idf)
 
 
 _NOUNS = {

@@ -42,10 +42,9 @@ def ids_of(table: TableData, column: str) -> Any:
     if table.kind(column) == "other":
         raise InputError(f"{table.where(column)}: values of the type {table.values(column).type} cannot be ids.")
     missing = table.missing(column)
-    if missing.any():
-        count = int(missing.sum())
-        more = f" ({count} such rows)" if count > 1 and not table.is_part else ""
-        raise InputError(f"{table.where(column, table.first(missing))}: the id is missing{more}.")
+    count = int(missing.sum())
+    more = f" ({count} such rows)" if count > 1 and not table.is_part else ""
+    table.refuse(column, missing, f"the id is missing{more}.")
     whole = as_whole(table.values(column))
     return table.texts(column) if whole is None else whole
 
@@ -187,12 +186,7 @@ def named_classes(nodes: TableData, column: str, names: Sequence[str]) -> Tensor
     nodes.require(column)
     texts = as_texts(nodes.values(column))
     y = places_in(pa.array(names, pa.large_string()), texts)
-    odd = (y < 0) & ~nodes.missing(column)
-    if odd.any():
-        position = nodes.first(odd)
-        raise InputError(
-            f"{nodes.where(column, position)}: {quoted(texts[position])} is none of the classes of the model."
-        )
+    nodes.refuse(column, (y < 0) & ~nodes.missing(column), "{} is none of the classes of the model.", texts)
     return torch.from_numpy(y)
 
 
@@ -241,12 +235,7 @@ def split_codes(nodes: TableData, column: str) -> np.ndarray:
     texts = pc.utf8_lower(nodes.texts(column))
     places = places_in(pa.array(list(PART_OF), pa.large_string()), texts)
     odd = (places < 0) & ~nodes.missing(column)
-    if odd.any():
-        position = nodes.first(odd)
-        raise InputError(
-            f"{nodes.where(column, position)}: {quoted(texts[position])} is no part of a split; expected train, val or "
-            "test."
-        )
+    nodes.refuse(column, odd, "{} is no part of a split; expected train, val or test.", texts)
     numbers = np.array([*(1 + SPLIT_NAMES.index(part) for part in PART_OF.values()), 0], dtype=np.int8)
     return np.asarray(numbers[places])
 

@@ -26,8 +26,8 @@ from torch import Tensor
 
 from adagpr.arguments import Finite, Positive, Strict, check
 from adagpr.data.tables.table import TableData, read_table
-from adagpr.data.tables.values import flags, is_number_text, places_in, quoted
-from adagpr.data.tables.words import Tokens, tfidf, tokenise
+from adagpr.data.tables.values import flags, is_number_text, places_in
+from adagpr.data.tables.words import tfidf, tokenise
 from adagpr.errors import InputError
 from adagpr.graph import compact_features
 
@@ -67,14 +67,13 @@ class NumberColumn(Strict):
         """The features of a table's rows."""
         numbers = numbers_of(table, self.name)
         missing = np.isnan(numbers)
-        if self.fill is None and missing.any():
-            raise InputError(f"{table.where(self.name, table.first(missing))}: the value is missing.")
+        if self.fill is None:
+            table.refuse(self.name, missing, "the value is missing.")
         with np.errstate(over="ignore"):
             known = numbers if self.fill is None else np.where(missing, self.fill, numbers)
             is_scaled = (self.shift, self.scale) != (0.0, 1.0)
             scaled = ((known - self.shift) / self.scale if is_scaled else known).astype(np.float32)
-        if not np.isfinite(scaled).all():
-            raise InputError(f"{table.where(self.name, table.first(~np.isfinite(scaled)))}: the number is too large.")
+        table.refuse(self.name, ~np.isfinite(scaled), "the number is too large.")
         return np.stack([scaled, missing.astype(np.float32)], axis=1) if self.has_missing else scaled[:, None]
 
 
@@ -94,18 +93,20 @@ class CategoryColumn(Strict):
         names += [f"{self.name} = other"] if self.rare else []
         return names + ([f"{self.name} is missing"] if self.has_missing else [])
 
-    def block(self, table: TableData) -> tuple[sp.csr_array, np.ndarray]:
-        """The features of a table's rows, and which rows have a value that was never seen."""
-        texts = table.texts(self.name)
-        known = pa.array([*self.categories, *self.rare], pa.large_string())
-        codes, missing = places_in(known, texts), flags(texts.is_null())
-        unseen = (codes < 0) & ~missing
-        other = len(self.categories) if self.rare else -1
-        columns = np.where((codes >= len(self.categories)) | unseen, other, codes)
-        columns[missing] = len(self.feature_names) - 1 if self.has_missing else -1
+    def codes(self, table: TableData) -> np.ndarray:
+        """The place of each row's value among those of training, -1 where it was never seen, -2 where it is missing."""
+        known, texts = pa.array([*self.categories, *self.rare], pa.large_string()), table.texts(self.name)
+        return np.where(flags(texts.is_null()), -2, places_in(known, texts))
+
+    def block(self, table: TableData) -> sp.csr_array:
+        """The features of a table's rows."""
+        codes, num_categories = self.codes(table), len(self.categories)
+        other = num_categories if self.rare else -1
+        columns = np.where((codes == -1) | (codes >= num_categories), other, codes)
+        columns[codes == -2] = len(self.feature_names) - 1 if self.has_missing else -1
         rows = np.flatnonzero(columns >= 0)
         entries = (np.ones(len(rows), dtype=np.float32), (rows, columns[rows]))
-        return sp.csr_array(entries, shape=(len(table), len(self.feature_names))), unseen
+        return sp.csr_array(entries, shape=(len(table), len(self.feature_names)))
 
 
 class TextColumn(Strict):
@@ -121,9 +122,9 @@ class TextColumn(Strict):
         """Names of the features made of the column."""
         return [f"{self.name}: {word}" for word in self.words]
 
-    def block(self, tokens: Tokens) -> sp.csr_array:
-        """The features of the texts that ``tokens`` were taken from."""
-        return tfidf(tokens, self.words, self.idf)
+    def block(self, table: TableData) -> sp.csr_array:
+        """The features of a table's rows."""
+        return tfidf(tokenise(table.texts(self.name)), self.words, self.idf)
 
 
 class VectorColumn(Strict):
@@ -144,17 +145,15 @@ class VectorColumn(Strict):
         if vector_size(lists.type) != self.size:
             raise InputError(f"{table.where(self.name)}: there must be lists of {self.size} numbers, got {lists.type}.")
         values = lists.flatten() if lists.null_count == 0 else lists
-        missing = flags(values.is_null()).reshape(len(table), -1).any(axis=1)
-        if missing.any():
-            raise InputError(f"{table.where(self.name, table.first(missing))}: the value is missing.")
+        missing = np.asarray(flags(values.is_null()).reshape(len(table), -1).any(axis=1))
+        table.refuse(self.name, missing, "the value is missing.")
         if not pa.types.is_float32(values.type):
             values = values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values
             values = pc.cast(values, pa.float64(), safe=False)
         with np.errstate(over="ignore"):
             numbers: np.ndarray = values.to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, self.size)
-        odd = ~np.isfinite(numbers).all(axis=1)
-        if odd.any():
-            raise InputError(f"{table.where(self.name, table.first(odd))}: a number is missing, infinite or too large.")
+        odd = np.asarray(~np.isfinite(numbers).all(axis=1))
+        table.refuse(self.name, odd, "a number is missing, infinite or too large.")
         return numbers
 
 
@@ -202,14 +201,9 @@ class Recipe(Strict):
         num_unseen = np.zeros(len(table), dtype=np.int64)
         for column in self.columns:
             _check_column(column, table)
-            if isinstance(column, (NumberColumn, VectorColumn)):
-                blocks.append(column.block(table))
-            elif isinstance(column, CategoryColumn):
-                block, unseen = column.block(table)
-                blocks.append(block)
-                num_unseen += unseen
-            else:
-                blocks.append(column.block(tokenise(table.texts(column.name))))
+            blocks.append(column.block(table))
+            if isinstance(column, CategoryColumn):
+                num_unseen += column.codes(table) == -1
         return join_blocks(blocks), num_unseen
 
 
@@ -237,8 +231,7 @@ def numbers_of(table: TableData, column: str) -> np.ndarray:
         values = values.cast(pa.int8())
     numbers = pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     numbers = numbers if days == 1.0 else numbers / days
-    if np.isinf(numbers).any():
-        raise InputError(f"{table.where(column, table.first(np.isinf(numbers)))}: the number is infinite.")
+    table.refuse(column, np.isinf(numbers), "the number is infinite.")
     return np.asarray(numbers)
 
 
@@ -263,6 +256,4 @@ def _check_column(column: Column, table: TableData) -> None:
     if table.kind(name) == "text" and expected == "numbers":
         words = odd & ~is_number_text(table.values(name))
         odd = words if words.any() else odd
-    position = table.first(odd)
-    got = quoted(table.values(name)[position])
-    raise InputError(f"{table.where(name, position)}: the value is {got}, but the model was trained on {expected}.")
+    table.refuse(name, odd, f"the value is {{}}, but the model was trained on {expected}.", table.values(name))

@@ -22,6 +22,7 @@ from adagpr.data.tables.values import (
     is_number_text,
     kind_of_type,
     plain,
+    quoted,
     typed,
     without_missing_words,
     without_views,
@@ -126,6 +127,13 @@ class TableData(Named):
         """Position of the marked row that comes first in the source."""
         positions = np.flatnonzero(is_odd)
         return int(positions[np.argmin(self.rows[positions])])
+
+    def refuse(self, column: str, is_odd: np.ndarray, reason: str, shown: Any = None) -> None:
+        """Raises an `InputError` if a row is odd; ``{}`` in the reason becomes the first such value of ``shown``."""
+        if is_odd.any():
+            position = self.first(is_odd)
+            got = "" if shown is None else quoted(shown[position])
+            raise InputError(f"{self.where(column, position)}: {reason.format(got)}")
 
     def take(self, order: np.ndarray) -> TableData:
         """The same table with its rows in another order."""
