@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,15 @@ def test_a_data_set_adds_to_its_row_and_replaces(tmp_path: Path) -> None:
     assert (texas.settings, texas.settings_from, texas.notes) == ("chosen", "texas.sh", ["shared", "own"])
     assert (cora.options, texas.options) == ({"dropout": 0.1, "lr": 0.1}, {"dropout": 0.1, "lr": 0.2})
     assert [cell.name for row in (cora, texas) for cell in row.cells()] == ["row_cora", "row_texas-2"]
+
+
+def test_a_row_says_only_what_differs_from_the_one_that_it_is_like(tmp_path: Path) -> None:
+    (tmp_path / "row.toml").write_text(TOP + REST)
+    (tmp_path / "other.toml").write_text('like = "row"\nmethod = "GCN(Drop)"\n[dataset.texas]\npublished = 81.0\n')
+    (row,), (other,) = (read_rows(tmp_path / f"{name}.toml") for name in ("row", "other"))
+    assert (other.name, other.method, other.published) == ("other_texas", "GCN(Drop)", {"any": 81.0})
+    own = {"name": row.name, "dataset": "cora", "method": "GCN", "settings_from": "cora.sh", "published": row.published}
+    assert asdict(row) == {**asdict(other), **own}
 
 
 def test_depths_and_sources_are_said_once_for_all_data_sets(tmp_path: Path) -> None:

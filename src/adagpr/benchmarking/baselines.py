@@ -31,15 +31,10 @@ from adagpr.ops import Operator, operator
 
 
 class Baseline(nn.Module):
-    """`AdaGPR` computed in another way, with a copy of its parameters.
+    """`AdaGPR` computed in another way, with a copy of its parameters."""
 
-    Attributes:
-        name: What results call it.
-        library: What has to be importable for it, besides torch.
-    """
-
-    name: ClassVar[str]
-    library: ClassVar[str | None] = "torch_geometric"
+    name: ClassVar[str]  # what results call it
+    library: ClassVar[str | None] = "torch_geometric"  # what has to be importable for it, besides torch
 
     def __init__(self, model: AdaGPR) -> None:
         super().__init__()
@@ -192,12 +187,7 @@ BASELINES: dict[str, type[Baseline]] = {
 
 
 def baseline_class(name: str) -> type[Baseline]:
-    """The baseline of that name.
-
-    Raises:
-        InputError: There is none of that name.
-        ImportError: Its library cannot be imported here.
-    """
+    """The baseline of that name; an ``ImportError`` if its library cannot be imported here."""
     if name not in BASELINES:
         raise unknown_name("implementation", name, BASELINES)
     kind = BASELINES[name]

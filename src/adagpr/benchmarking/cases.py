@@ -30,39 +30,23 @@ SETTINGS = {"alpha": 0.1, "theta": 0.3, "dropout": 0.6, "lr": 1e-6, "weight_deca
 
 @dataclass(frozen=True)
 class Case:
-    """One network on one graph, and the ways of computing it that are compared.
+    """One network on one graph, and the ways of computing it that are compared."""
 
-    Attributes:
-        name: Name of the case and of the file of its record.
-        graph: ``cora``, ``pubmed`` or another name of the catalogue; ``rmat:100000`` or ``csbm:10000`` with the nodes.
-        num_coeffs: Hops of each layer, hop 0 included.
-        ways: ``ours`` and names of `adagpr.benchmarking.BASELINES`.
-        threads: Threads at most; each way takes as many of them as suit it.
-        fixed_coeffs: Coefficients that all layers are given, none where they are learned.
-        average_degree: Neighbours of a node, where the graph is drawn.
-        is_timed: Whether an epoch is timed.
-        measures_memory: Whether the memory of a training step is measured.
-        rounds: Rounds of timing at most.
-        budget: Seconds of timing after which no further round begins.
-        recompute: Whether ours computes a part of its layers again in the backward pass.
-        activations: In which precision ours keeps its layers for the backward pass.
-    """
-
-    name: str
-    graph: str
+    name: str  # also of the file of its record
+    graph: str  # "cora" or another name of the catalogue; "rmat:100000" or "csbm:10000" with the nodes
     num_layers: int
     hidden_channels: int
-    num_coeffs: int
-    ways: tuple[str, ...]
-    threads: int = 2
-    fixed_coeffs: tuple[float, ...] | None = None
-    average_degree: float = 10.0
+    num_coeffs: int  # hops of each layer, hop 0 included
+    ways: tuple[str, ...]  # "ours" and names of `adagpr.benchmarking.BASELINES`
+    threads: int = 2  # at most; each way takes as many of them as suit it
+    fixed_coeffs: tuple[float, ...] | None = None  # of all layers, none where they are learned
+    average_degree: float = 10.0  # neighbours of a node, where the graph is drawn
     is_timed: bool = True
-    measures_memory: bool = False
-    rounds: int = 30
-    budget: float = 60.0
-    recompute: bool = False
-    activations: str = "float32"
+    measures_memory: bool = False  # of a training step
+    rounds: int = 30  # of timing, at most
+    budget: float = 60.0  # seconds of timing after which no further round begins
+    recompute: bool = False  # whether ours computes a part of its layers again in the backward pass
+    activations: str = "float32"  # in which precision ours keeps its layers for the backward pass
 
     def __post_init__(self) -> None:
         if OURS not in self.ways:

@@ -41,16 +41,11 @@ def side_by_side(
     every: Mapping[str, int] | None = None,
     budget: float = math.inf,
 ) -> dict[str, list[float]]:
-    """Runs all workers in turn, round after round, each round beginning with another one.
+    """Runs all workers in turn, each round beginning with another one.
 
-    Args:
-        workers: What to time, by name; each returns the seconds that it took.
-        rounds: Rounds at most.
-        every: For slow workers: run only in each n-th round, from the first on.
-        budget: Seconds of work after which no further round begins, once each worker has run three times.
-
-    Returns:
-        Seconds of each worker by round, NaN where it was not run.
+    Returns seconds by worker and round, NaN where it was not run; a worker returns what it took. A slow one runs only
+    in each ``every``-th round, from the first on. After ``budget`` seconds of work no further round begins, once each
+    worker has run three times.
     """
     names = list(workers)
     periods = {name: (every or {}).get(name, 1) for name in names}
@@ -92,9 +87,8 @@ def ratios(times: Mapping[str, Sequence[float]], of: str) -> dict[str, Spread]:
 def peak_memory(step: Callable[[], Any]) -> dict[str, float]:
     """MB that a step needs at its peak, measured in this process; Linux only.
 
-    Returns:
-        ``step``, what it needs beyond what was there before it, and ``total``, the whole process at its largest during
-        the step with libraries, data and model.
+    ``step`` is what it needs beyond what was there before it, ``total`` is the whole process at its largest during the
+    step, with libraries, data and model.
     """
     gc.collect()
     forget_peak_memory()

@@ -68,21 +68,13 @@ def category(stack: Stack) -> str:
 
 @dataclass(frozen=True)
 class Profile:
-    """What `profile_epoch` found.
+    """What `profile_epoch` found."""
 
-    Attributes:
-        seconds: Time of one epoch without instruments.
-        categories: For each of `CATEGORIES`, seconds in training and in evaluation; all together sum to ``seconds``.
-        products: The distinct matrix products.
-        stacks: Seconds of each stack, in order of appearance; they sum to ``seconds``. The first entry is the phase.
-        num_threads: Threads of torch.
-    """
-
-    seconds: float
-    categories: dict[str, tuple[float, float]]
-    products: list[Product]
-    stacks: dict[Stack, float]
-    num_threads: int
+    seconds: float  # of one epoch without instruments
+    categories: dict[str, tuple[float, float]]  # seconds in training and in evaluation; together they are ``seconds``
+    products: list[Product]  # the distinct matrix products
+    stacks: dict[Stack, float]  # seconds in order of appearance, which sum to ``seconds``; the first entry is the phase
+    num_threads: int  # of torch
 
     @property
     def limit(self) -> tuple[float, float]:

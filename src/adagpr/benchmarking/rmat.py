@@ -31,16 +31,6 @@ def rmat(
     Time is linear in the edges times the logarithm of the nodes: a million nodes and ten million stored edges take
     some seconds. Features are Gaussian and labels random: the graph is there to be timed, not to be learned.
 
-    Args:
-        num_nodes: At least 2.
-        average_degree: Mean number of neighbours.
-        seed: Chooses the graph; not negative.
-        num_features: Feature columns, at least 1.
-        num_classes: At least 2.
-
-    Raises:
-        InputError: An argument is out of range, or the graph would be too dense to find so many different edges.
-
     Example:
         >>> graph = rmat(1000, average_degree=6)
         >>> graph.num_nodes, graph.num_edges

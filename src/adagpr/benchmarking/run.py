@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -40,15 +41,10 @@ _TURN = 0.25
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What `bench` found.
+    """What `bench` found."""
 
-    Attributes:
-        records: One per case, where implementations were compared; see `run_case`.
-        profiles: By case, where an epoch was profiled.
-    """
-
-    records: tuple[Record, ...] = ()
-    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    records: tuple[Record, ...] = ()  # one per case, where implementations were compared; see `run_case`
+    profiles: Mapping[str, Profile] = field(default_factory=dict)  # by case, where an epoch was profiled
 
     def to_plain(self) -> Any:
         """The records, or the profiles by case, ready for JSON."""
@@ -183,11 +179,8 @@ def _in_turn(case: Case, ways: Mapping[str, ImplementationProcess], found: Mappi
     every = {name: min(most, max(1, value)) for name, value in every.items()}
     # Without ours a round has nothing to compare with.
     every[OURS] = 1
-
-    def worker(name: str) -> Callable[[], float]:
-        return lambda: ways[name].epochs(counts[name], found[name]["num_threads"])
-
-    times = side_by_side({name: worker(name) for name in ways}, case.rounds, every, case.budget)
+    work = {name: partial(way.epochs, counts[name], found[name]["num_threads"]) for name, way in ways.items()}
+    times = side_by_side(work, case.rounds, every, case.budget)
     return {name: [value / counts[name] for value in seconds] for name, seconds in times.items()}
 
 

@@ -2,6 +2,7 @@
 
 One TOML file is one printed row: what its data sets share, and for each of them what differs::
 
+    like = "table2_gcn"           # the row that says what this one does not
     table = 2
     method = "GCN(Drop)"
     settings = "released"         # whose they are: one of `Settings`
@@ -160,7 +161,10 @@ def experiment(name: str) -> Experiment:
 
 def read_rows(path: Path) -> list[Experiment]:
     """Reads and checks the file of a printed row: one experiment for each of its data sets."""
-    row = check(path.name, _Row, read_toml(path))
+    values = read_toml(path)
+    if "like" in values:
+        values = {**read_toml(path.with_name(f"{values.pop('like')}.toml")), **values}
+    row = check(path.name, _Row, values)
     return [_experiment(path, row, dataset, here) for dataset, here in row.dataset.items()]
 
 

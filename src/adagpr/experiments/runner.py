@@ -158,7 +158,13 @@ class CellProgress:
     def fit(self, group: Sequence[Job]) -> list[tuple[Any, ...]]:
         """Fits runs in this process; what became of each, as `add` takes it, or ``("busy", job)``."""
         try:
-            found = self._runs(group)
+            # A complete run is taken as it is, even if it was computed with more threads.
+            folders = {job.number: self._folders.runs / self._names[job.number] for job in group}
+            found: dict[int, Run | AdaGPRError] = {
+                number: load_run(folder) for number, folder in folders.items() if (folder / "record.json").exists()
+            }
+            missing = [job for job in group if job.number not in found]
+            found |= fit_group(self._graph, self.setup, missing, lambda message: None)
         except AdaGPRError as error:
             if len(group) > 1:
                 # A run that cannot be read, or that another process holds, must not take its group with it.
@@ -168,15 +174,6 @@ class CellProgress:
             ("failed", str(run)) if isinstance(run, AdaGPRError) else ("done", self._row(job, run))
             for job, run in ((job, found[job.number]) for job in group)
         ]
-
-    def _runs(self, group: Sequence[Job]) -> dict[int, Run | AdaGPRError]:
-        # A complete run is taken as it is, even if it was computed with more threads.
-        folders = {job.number: self._folders.runs / self._names[job.number] for job in group}
-        found: dict[int, Run | AdaGPRError] = {
-            number: load_run(folder) for number, folder in folders.items() if (folder / "record.json").exists()
-        }
-        missing = [job for job in group if job.number not in found]
-        return {**found, **fit_group(self._graph, self.setup, missing, lambda message: None)}
 
     def _row(self, job: Job, run: Run) -> dict[str, Any]:
         row = {

@@ -24,29 +24,19 @@ from adagpr.training import Run, load_run
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds of a run.
-
-    Attributes:
-        max_degree: Most neighbours of a node, itself not counted.
-        is_exact: Whether the spectrum is exact, else estimated.
-        powers: Sum of ``|lambda|^k`` for each hop ``k``.
-        totals: Every model in every form.
-        transductive: The bound of the gap beside the gap.
-        assumptions: What the theory assumes and this run breaks.
-        remarks: How to read the numbers.
-    """
+    """The bounds of a run."""
 
     dataset: str
     model: str
     sizes: Sizes
-    max_degree: int
-    is_exact: bool
-    powers: tuple[Estimate, ...]
+    max_degree: int  # most neighbours of a node, itself not counted
+    is_exact: bool  # whether the spectrum is exact, else estimated
+    powers: tuple[Estimate, ...]  # sum of |lambda|^k for each hop k
     layers: tuple[LayerBound, ...]
-    totals: tuple[Total, ...]
-    transductive: Transductive
-    assumptions: tuple[str, ...]
-    remarks: tuple[str, ...]
+    totals: tuple[Total, ...]  # every model in every form
+    transductive: Transductive  # the bound of the gap beside the gap
+    assumptions: tuple[str, ...]  # what the theory assumes and this run breaks
+    remarks: tuple[str, ...]  # how to read the numbers
 
     def total(self, model: str = "run", form: str = "spectrum") -> Total:
         """The bound of one model in one form."""

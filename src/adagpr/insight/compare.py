@@ -46,40 +46,27 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found; accuracies are in per cent, differences are A less B in points.
-
-    Attributes:
-        pairs: One for each split, or for each seed of the only split.
-        t_interval: Student's 95 % interval of the mean difference; none for a single pair.
-        bootstrap_interval: BCa bootstrap 95 % interval of the mean difference; none for a single pair.
-        p_value: Of the two-sided sign-flip test that the mean difference is 0.
-        method: Whether all sign patterns were counted or some were drawn.
-        wins: Pairs that A won.
-        num_nodes: Nodes that were measured in the smallest split; none where no record says so.
-        node_points: What one of these nodes is worth in points.
-        verdict: ``"A is better"``, ``"B is better"`` or ``"no difference shown"``, by the p-value at level 0.05.
-        remarks: Sentences on what was averaged or left out, and on too few pairs.
-    """
+    """What `compare` found; accuracies are in per cent, differences are A less B in points."""
 
     name_a: str
     name_b: str
     dataset: str
     measure: str
-    pairs: tuple[Pair, ...]
+    pairs: tuple[Pair, ...]  # one for each split, or for each seed of the only split
     mean_a: float
     mean_b: float
     mean_difference: float
-    t_interval: tuple[float, float] | None
-    bootstrap_interval: tuple[float, float] | None
-    p_value: float
-    method: str
-    wins: int
+    t_interval: tuple[float, float] | None  # Student's, 95 %, of the mean difference; none for a single pair
+    bootstrap_interval: tuple[float, float] | None  # BCa, the same
+    p_value: float  # of the two-sided sign-flip test that the mean difference is 0
+    method: str  # whether all sign patterns were counted or some were drawn
+    wins: int  # pairs that A won
     ties: int
     losses: int
-    num_nodes: int | None
-    node_points: float | None
-    verdict: str
-    remarks: tuple[str, ...]
+    num_nodes: int | None  # that were measured in the smallest split; none where no record says so
+    node_points: float | None  # what one of these nodes is worth in points
+    verdict: str  # "A is better", "B is better" or "no difference shown", by the p-value at level 0.05
+    remarks: tuple[str, ...]  # sentences on what was averaged or left out, and on too few pairs
 
     @property
     def heading(self) -> str:

@@ -102,34 +102,22 @@ class Group:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What `explain` found.
-
-    Attributes:
-        val_acc: Accuracy on the validation nodes, in per cent; none without such nodes.
-        reach: The receptive field of the network.
-        lambdas: Where the filters are given.
-        network_response: The filter of the linearised network; none with PairNorm.
-        smoothing: How alike nodes are after the input map and after every layer.
-        ablations: What the graph and each hop are worth; empty without validation nodes.
-        groups: Accuracy by degree and by local homophily, likewise.
-        node: One node's prediction, if it was asked for.
-        remarks: Sentences on what was left out or must be kept in mind.
-    """
+    """What `explain` found."""
 
     dataset: str
     split: str
     model: str
     num_val: int
-    val_acc: float | None
+    val_acc: float | None  # accuracy on the validation nodes, in per cent; none without such nodes
     layers: tuple[LayerPart, ...]
     reach: Reach
-    lambdas: tuple[float, ...]
-    network_response: tuple[float, ...] | None
-    smoothing: tuple[Smoothing, ...]
-    ablations: tuple[Ablation, ...]
-    groups: tuple[Group, ...]
-    node: NodeExplanation | None
-    remarks: tuple[str, ...]
+    lambdas: tuple[float, ...]  # where the filters are given
+    network_response: tuple[float, ...] | None  # the filter of the linearised network; none with PairNorm
+    smoothing: tuple[Smoothing, ...]  # after the input map and after every layer
+    ablations: tuple[Ablation, ...]  # what the graph and each hop are worth; empty without validation nodes
+    groups: tuple[Group, ...]  # accuracy by degree and by local homophily, likewise
+    node: NodeExplanation | None  # one node's prediction, if it was asked for
+    remarks: tuple[str, ...]  # sentences on what was left out or must be kept in mind
 
     def to_plain(self) -> dict[str, Any]:
         """The explanation as plain data, ready for JSON."""

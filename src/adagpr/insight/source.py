@@ -16,15 +16,7 @@ def data_of(
 ) -> tuple[Graph, Split]:
     """The graph and the split of a run, as given or loaded again; their hashes must be those of the record.
 
-    Args:
-        run: The run.
-        graph: Its graph, if it did not come from `adagpr.load`; with ``split``.
-        split: Its split.
-        dataset: Where the run's file is now, if it has moved.
-        data_root: Folder of the data files; see `adagpr.load`.
-
-    Raises:
-        InputError: The data cannot be loaded, or are not those of the run.
+    ``dataset`` is where the run's file is now, if it has moved, and ``data_root`` the folder of the data files.
     """
     stored = run.record["config"]["data"]
     if (graph is None) != (split is None):
