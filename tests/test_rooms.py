@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "adagpr"
 
 ROWS = [
     ["errors"],
-    ["arguments", "graph", "files", "seeding", "statistics", "metrics", "system", "charts"],
+    ["arguments", "graph", "files", "seeding", "statistics", "system", "charts"],
     ["ops", "interop", "task"],
     ["nn", "data"],
     ["partitioning"],

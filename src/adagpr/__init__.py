@@ -48,20 +48,12 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = ["csbm", "from_tables", "load"]
-__all__ += ["Graph", "Split", "from_edge_index", "from_scipy"]
+__all__ = ["Graph", "Split", "csbm", "from_edge_index", "from_scipy", "from_tables", "load"]
 __all__ += ["from_networkx", "from_pyg", "splits_from_pyg", "to_pyg"]
-__all__ += ["GCNII", "MLP", "AdaGPR", "AdaGPRConv"]
-__all__ += ["Operator", "gpr_propagate", "operator"]
-__all__ += ["Predictor", "Run", "Runs", "fit", "fit_all", "fit_partition", "load_run", "predict"]
-__all__ += ["tune"]
-__all__ += ["bounds", "compare", "explain"]
-__all__ += ["plot", "report"]
-__all__ += ["edge_inputs", "export", "load_exported"]
-__all__ += ["partition"]
-__all__ += ["reproduce"]
-__all__ += ["bench"]
-__all__ += ["AdaGPRClassifier"]
+__all__ += ["GCNII", "MLP", "AdaGPR", "AdaGPRClassifier", "AdaGPRConv", "Operator", "gpr_propagate", "operator"]
+__all__ += ["Predictor", "Run", "Runs", "fit", "fit_all", "fit_partition", "load_run", "partition", "predict", "tune"]
+__all__ += ["bounds", "compare", "edge_inputs", "explain", "export", "load_exported", "plot", "report"]
+__all__ += ["bench", "reproduce"]
 
 
 def __getattr__(name: str) -> Any:

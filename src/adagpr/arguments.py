@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cache, wraps
-from typing import Annotated, Any, Concatenate, ParamSpec, Protocol, TypeVar, get_type_hints
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
@@ -39,13 +39,6 @@ class Strict(BaseModel):
     """Data whose fields are checked: frozen, and unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _HasArguments(Protocol):
-    arguments: dict[str, Any]
-
-
-S = TypeVar("S", bound=_HasArguments)
 
 
 def check(owner: str, fields: type[M], values: Mapping[str, Any]) -> M:
@@ -90,12 +83,12 @@ def check_call(owner: str, function: Callable[..., Any], values: Mapping[str, An
     return {name: getattr(checked_values, name) for name in type(checked_values).model_fields}
 
 
-def checked(init: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
+def checked(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
     """Checks the arguments of a constructor and keeps them as ``self.arguments``."""
     signature = inspect.signature(init)
 
     @wraps(init)
-    def wrapper(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
+    def wrapper(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
         _, *given = signature.bind(self, *args, **kwargs).arguments.items()
         arguments = check_call(type(self).__name__, init, dict(given))
         init(self, **arguments)  # type: ignore[call-arg]

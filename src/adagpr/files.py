@@ -66,10 +66,7 @@ def make_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Locks ``folder`` for this process, or raises `BusyError`, and removes files that a killed one left half written.
-
-    The operating system releases the lock however the process ends.
-    """
+    """Locks ``folder`` for this process, or raises `BusyError`, and removes files that a killed one left half written."""
     with exclusive(folder, waits=False):
         for path in [*folder.iterdir(), *folder.glob("*/*")]:
             if _TEMPORARY.fullmatch(path.name):
@@ -113,11 +110,6 @@ def write_json(path: Path, content: Any) -> None:
 def read_json(path: Path) -> Any:
     """Reads a JSON file; a broken one is an `InputError` that names it."""
     return _read(path, json.loads)
-
-
-def write_toml(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes a nested mapping of plain values as TOML, atomically."""
-    write_text(path, to_toml(content))
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -250,17 +250,14 @@ def _features(nodes: list[Any], attributes: list[Any], keys: Iterable[str]) -> n
 
 
 def _adjacency(g: Any, place: dict[Any, int], weight: str | None) -> sp.csr_array:
-    sources, targets, weights = [], [], []
-    for source, target, value in g.edges(data=weight or "", default=1):
-        if weight is not None and not isinstance(value, (int, float, np.number)):
+    links = list(g.edges(data=weight or "", default=1))
+    for source, target, value in [] if weight is None else links:
+        if not isinstance(value, (int, float, np.number)):
             raise InputError(
                 f"from_networkx: '{weight}' of edge {source!r} - {target!r} must be a number, got {value!r}."
             )
-        sources.append(place[source])
-        targets.append(place[target])
-        weights.append(1.0 if weight is None else float(value))
-    ends = np.array([sources, targets], dtype=np.int64)
-    values = np.array(weights)
+    ends = np.array([(place[source], place[target]) for source, target, _ in links], dtype=np.int64).reshape(-1, 2).T
+    values = np.array([1.0 if weight is None else float(value) for *_, value in links])
     if not g.is_directed():
         ends, values = np.hstack([ends, ends[::-1]]), np.tile(values, 2)
     return edges_to_csr(ends[0], ends[1], len(place), values)

@@ -28,9 +28,9 @@ from adagpr.benchmarking.cases import OURS, SETTINGS, Case, build_model, load_gr
 from adagpr.benchmarking.measure import peak_memory
 from adagpr.errors import AdaGPRError
 from adagpr.graph import Split
-from adagpr.metrics import accuracy
 from adagpr.ops import buffer_pool
 from adagpr.system import keep_freed_memory
+from adagpr.task import accuracy
 from adagpr.training import State, evaluate, training_data
 
 

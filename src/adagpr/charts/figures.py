@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 # Columns of a figure with several charts, names in a legend, and boxes of a heat map with numbers in them.
 _MOST_COLUMNS, _MOST_NAMED, _MOST_WRITTEN = 4, 12, 300
 _ROLES = {"main": COLOURS[0], "faint": "#b5bec8", "soft": "#777777", "text": "black"}
-_GREY = "#999999"
 _LEGENDS: dict[str, Any] = {
     "below": {"loc": "outside lower center", "ncols": 4},
     "right": {"loc": "outside right center", "ncols": 1},
@@ -124,7 +123,7 @@ def _(chart: Lines, panel: Any) -> None:
         areas = [100 * count / max(chart.sizes[1]) for count in chart.sizes[1]]
         panel.scatter(chart.at, line.values, s=areas, color=_ROLES.get(colour, colour), alpha=0.55)
     if chart.mark is not None:
-        panel.axvline(chart.mark[0], color=_GREY, linewidth=0.8, linestyle="--")
+        panel.axvline(chart.mark[0], color="#999999", linewidth=0.8, linestyle="--")
     if all(value == int(value) for value in chart.at):
         panel.xaxis.get_major_locator().set_params(integer=True)
     _set_axes(panel, chart.x, chart.y)

@@ -78,19 +78,16 @@ def training(model: ReportedModel) -> Iterator[Chart]:
     run = model.first
     kept = _thinned_history(run, _MOST_POINTS)
     monitor = run.record["config"]["training"]["monitor"]
-
-    def both(kind: str, factor: int) -> list[Line]:
-        names = (("train", "training", _FIRST), ("val", "validation", _SECOND))
-        return [Line(name, _rounded(kept[f"{part}_{kind}"], factor), colour) for part, name, colour in names]
-
-    losses = both("loss", 1)
+    parts = (("train", "training", _FIRST), ("val", "validation", _SECOND))
+    losses = [Line(name, _rounded(kept[f"{part}_loss"]), colour) for part, name, colour in parts]
+    accuracies = [Line(name, _rounded(kept[f"{part}_acc"], 100), colour) for part, name, colour in parts]
     if monitor == "val_objective":
         pairs = zip(losses[1].values, kept["penalty"].to_pylist(), strict=True)
         losses.append(Line("validation with penalty", [round(loss + penalty, 5) for loss, penalty in pairs], _THIRD))
     note = "Training loss is that of the step, dropout on; validation loss is without dropout."
     yield _over_epochs(run, kept, "loss", "Loss", losses, Axis(), note)
     chosen = f"Chosen is the epoch at which {_CHOSEN_BY[monitor]}."
-    yield _over_epochs(run, kept, "accuracy", "Accuracy in %", both("acc", 100), Axis(includes=(0.0, 100.0)), chosen)
+    yield _over_epochs(run, kept, "accuracy", "Accuracy in %", accuracies, Axis(includes=(0.0, 100.0)), chosen)
 
 
 def _thinned_history(run: Run, most: int) -> pa.Table:

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
 from adagpr.insight import Bounds, Explanation, bounds, data_of, explain, folder_of_runs, folders_of_runs, settings_of
-from adagpr.metrics import Calibration, calibration
 from adagpr.statistics import interval, share_interval
+from adagpr.task import Calibration, calibration
 from adagpr.training import Run, load_run
 
 # Above so many nodes the page's spectrum is estimated; all eigenvalues would keep a reader waiting.

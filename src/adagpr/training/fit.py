@@ -19,11 +19,10 @@ from torch import Tensor
 
 from adagpr.errors import DivergedError, memory_errors
 from adagpr.graph import SPLIT_NAMES, Graph, Split
-from adagpr.metrics import accuracy
 from adagpr.nn import Model
 from adagpr.ops import Features, buffer_pool, cache_order, features, is_large
 from adagpr.system import DeferredSignals, available_memory, describe_machine, forget_peak_memory, keep_freed_memory
-from adagpr.task import Classification, balanced_weights
+from adagpr.task import Classification, accuracy, balanced_weights
 from adagpr.training.config import Setup, TrainingConfig, resolve
 from adagpr.training.folder import RunFolder, load_run
 from adagpr.training.run import RECORD_FORMAT, Run, history_table, predictions_table

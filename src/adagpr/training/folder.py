@@ -23,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from adagpr.errors import InputError, memory_errors
-from adagpr.files import folder_lock, make_folder, read_json, write_atomically, write_json, write_toml
+from adagpr.files import folder_lock, make_folder, read_json, to_toml, write_atomically, write_json, write_text
 from adagpr.nn import build
 from adagpr.training.config import Setup, differences, read_config
 from adagpr.training.run import Run, check_format
@@ -76,7 +76,7 @@ class RunFolder:
             if not (self.path / "config.toml").exists():
                 # TOML has no null, and a column may be called "none": what was not given is left out.
                 data = {key: value for key, value in setup.plain["data"].items() if value is not None}
-                write_toml(self.path / "config.toml", {**setup.plain, "data": data})
+                write_text(self.path / "config.toml", to_toml({**setup.plain, "data": data}))
             yield setup
 
     def save_checkpoint(self, state: State) -> None:

@@ -24,7 +24,6 @@ from torch import Tensor
 
 from adagpr import seeding
 from adagpr.errors import InputError
-from adagpr.metrics import accuracy
 from adagpr.nn import Model
 from adagpr.ops import Features, Operator, features, matrix, on_disk
 from adagpr.partitioning import (
@@ -40,7 +39,7 @@ from adagpr.partitioning import (
     parts_of_rank,
     positions,
 )
-from adagpr.task import Classification, balanced_weights
+from adagpr.task import Classification, accuracy, balanced_weights
 from adagpr.training.config import TrainingConfig
 from adagpr.training.fit import TrainingData
 from adagpr.training.state import Measured, State

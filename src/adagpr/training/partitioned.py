@@ -25,7 +25,6 @@ from torch import Tensor
 from adagpr.errors import InputError
 from adagpr.files import make_folder, read_json, write_atomically, write_json
 from adagpr.graph import SPLIT_NAMES
-from adagpr.metrics import class_counts, macro_f1_of_counts
 from adagpr.ops import buffer_pool
 from adagpr.partitioning import (
     Group,
@@ -39,7 +38,7 @@ from adagpr.partitioning import (
     stored_operator,
 )
 from adagpr.system import describe_machine, forget_peak_memory, keep_freed_memory, num_cores
-from adagpr.task import Classification
+from adagpr.task import Classification, class_counts, macro_f1
 from adagpr.training.config import Setup, plain_options, resolve_options
 from adagpr.training.fit import CHECKPOINT_SECONDS, set_memory, threads, train
 from adagpr.training.folder import RunFolder, load_bytes, save_tensors
@@ -237,8 +236,8 @@ def _scores(logits: list[tuple[Part, Tensor]], num_classes: int, group: Group) -
         counts = row[1:].reshape(3, num_classes)
         num_nodes = counts[2].sum()
         if num_nodes:
-            accuracy, macro_f1 = float(counts[0].sum() / num_nodes), macro_f1_of_counts(counts)
-            scores[name] = {"loss": float(row[0] / num_nodes), "accuracy": accuracy, "macro_f1": macro_f1}
+            loss, accuracy = float(row[0] / num_nodes), float(counts[0].sum() / num_nodes)
+            scores[name] = {"loss": loss, "accuracy": accuracy, "macro_f1": macro_f1(counts)}
     return scores
 
 

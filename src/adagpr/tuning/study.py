@@ -202,7 +202,7 @@ def _opened(folder: Path, study: Study, storage: str | None, address: str) -> It
         _stored_record(folder, study, storage)
         opened = create_study(study.name, address)
         if not (folder / "study.toml").exists():
-            files.write_toml(folder / "study.toml", _description(study, storage))
+            files.write_text(folder / "study.toml", files.to_toml(_description(study, storage)))
         for trial in opened.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             # Nobody else works with a journal that is held; on a server others may, and only this machine is known.
             if not is_server(address) or is_abandoned(trial):

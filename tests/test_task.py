@@ -11,7 +11,7 @@ from adagpr.data import load
 from adagpr.errors import InputError
 from adagpr.experiments import experiment
 from adagpr.graph import Graph, Split
-from adagpr.metrics import accuracy, calibration, temperature
+from adagpr.task import accuracy, calibration, temperature
 from adagpr.training import Run, fit
 
 
