@@ -66,7 +66,7 @@ def make_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Locks ``folder`` for this process, or raises `BusyError`, and removes files that a killed one left half written."""
+    """Locks ``folder`` for this process, or raises `BusyError`, and removes what a killed one left half written."""
     with exclusive(folder, waits=False):
         for path in [*folder.iterdir(), *folder.glob("*/*")]:
             if _TEMPORARY.fullmatch(path.name):
