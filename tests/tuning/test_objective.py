@@ -14,9 +14,9 @@ from adagpr.data.splits import random_split
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
 from adagpr.tuning import Space
+from adagpr.tuning.search import objective
 from adagpr.tuning.space import Parameter
 from adagpr.tuning.study import Study, blind
-from adagpr.tuning.trial import objective
 
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)
 PARAMS = {"lr": 0.05, "weight_decay": 0.001, "dropout": 0.2, "alpha": 0.3}

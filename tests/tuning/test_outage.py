@@ -22,10 +22,9 @@ from adagpr.errors import StorageError
 from adagpr.files import read_json
 from adagpr.graph import Graph, Split
 from adagpr.tuning import Space, StudyProgress, search, storage
-from adagpr.tuning.search import Polls, stale_trials
+from adagpr.tuning.search import Polls, effective_trials, requeue, signature, stale_trials
 from adagpr.tuning.storage import create_study, load_study
 from adagpr.tuning.study import Study
-from adagpr.tuning.trial import effective_trials, requeue, signature
 from tests.tuning.postgres import LossyWay, Server, address
 
 T = TypeVar("T")

@@ -12,9 +12,9 @@ import pytest
 
 from adagpr.graph import Graph, Split
 from adagpr.tuning import Space, search
+from adagpr.tuning.search import effective_trials, requeue
 from adagpr.tuning.storage import create_study
 from adagpr.tuning.study import Study
-from adagpr.tuning.trial import effective_trials, requeue
 
 Work = Callable[[int], list[tuple[str, float | None]]]
 

@@ -23,9 +23,9 @@ from adagpr.errors import AdaGPRError, InputError
 from adagpr.files import digest, read_json, read_toml, sha256_file
 from adagpr.graph import Graph, Split
 from adagpr.tuning import Space, StudyProgress, search
+from adagpr.tuning.search import effective_trials, objective
 from adagpr.tuning.storage import create_study
 from adagpr.tuning.study import Study, blind
-from adagpr.tuning.trial import effective_trials, objective
 
 Tune = Callable[..., dict[str, Any]]
 COUNTED = ("complete", "pruned")

@@ -7,7 +7,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from adagpr.tuning.trial import (
+from adagpr.tuning.search import (
     best_trial,
     effective_trials,
     finished,

@@ -2,18 +2,19 @@
 
 from adagpr.partitioning.assign import IMBALANCE
 from adagpr.partitioning.cut import metis_memory, partition_graph
-from adagpr.partitioning.disk import StoredOperator, stored_operator
 from adagpr.partitioning.partition import partition
 from adagpr.partitioning.parts import Manifest, Part, Parts, open_parts, part_name, positions
 from adagpr.partitioning.process_group import PATIENCE, Group, group_from_environment
 from adagpr.partitioning.shards import (
     HaloExchange,
+    StoredOperator,
     bounds_of_ranks,
     exchanged_operator,
     induced,
     join,
     operator_of,
     parts_of_rank,
+    stored_operator,
 )
 
 __all__ = [

@@ -17,6 +17,7 @@ nodes that would overfill one go to their next choice.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -26,6 +27,8 @@ from adagpr.errors import InputError
 
 # First node, where the rows start and end among the columns (from 0), columns.
 Block = tuple[int, np.ndarray, np.ndarray]
+# Told what is being done, how much of it is done, and of how much: 0 if that is not known.
+OnProgress = Callable[[str, int, int], object]
 
 # A part has at most this share of nodes above the mean, and should have at most so many times the mean of entries; less
 # with few parts, because twice the mean of two parts is everything.
@@ -38,6 +41,10 @@ _NUM_BLOCKS = 256
 _MAX_CELLS = 1 << 22
 # A pass that improves the cut by less is the last one.
 _MIN_GAIN = 0.005
+
+
+def ignore_progress(what: str, done: int, total: int) -> None:
+    """For callers who need not be told."""
 
 
 def metis(adj: sp.csr_array, num_parts: int) -> np.ndarray:
@@ -65,30 +72,28 @@ def greedy(
     num_edges: int,
     num_parts: int,
     num_passes: int = 8,
-    on_block: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress = ignore_progress,
 ) -> np.ndarray:
     """The part of each node by linear deterministic greedy with several passes, of which the best counts.
 
     Blocks of ``read_rows`` start at multiples of `block_size`. No part is left empty, none has more than `capacity`
-    nodes. Time is linear in the entries and in nodes times parts. ``on_block`` is told each pass and node.
+    nodes. Time is linear in the entries and in nodes times parts.
     """
     check_num_parts(num_parts, num_nodes)
     part = np.full(num_nodes, num_parts, dtype=np.int32)
     if num_parts == 1:
         return np.zeros_like(part)
-    best, lowest = part, None
+    best, lowest = part, math.inf
     for number in range(num_passes):
         room = _Room(num_nodes, num_edges, num_parts)
         for start, indptr, columns in _sliced(read_rows(), block_size(num_nodes, num_parts)):
             stop = start + len(indptr) - 1
             part[start:stop] = room.choose(_neighbours(indptr, part[columns], num_parts), np.diff(indptr))
-            if on_block is not None:
-                on_block(number, stop)
-        cut = edge_cut(read_rows(), part)
-        done = lowest is not None and cut > (1 - _MIN_GAIN) * lowest
-        if lowest is None or cut < lowest:
+            on_progress(f"assigning the nodes, pass {number + 1}", stop, num_nodes)
+        cut, before = edge_cut(read_rows(), part), lowest
+        if cut < lowest:
             best, lowest = part.copy(), cut
-        if done:
+        if cut > (1 - _MIN_GAIN) * before:
             break
     return _without_empty(best, num_parts)
 

@@ -7,8 +7,7 @@ after a stop.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,8 @@ from torch import Tensor
 from adagpr.errors import InputError
 from adagpr.files import digest, folder_lock, make_folder, read_json, write_json
 from adagpr.graph import Graph, Split
-from adagpr.partitioning.assign import check_num_parts, greedy, metis
+from adagpr.partitioning.assign import OnProgress, check_num_parts, greedy, ignore_progress, metis
 from adagpr.partitioning.parts import Manifest, Method, PartInfo, Parts, Rows, open_parts, part_name, roles, write_part
-
-# Told what is being done, how much of it is done, and of how much: 0 if that is not known.
-OnProgress = Callable[[str, int, int], None]
 
 _PROGRESS = Path(".work", "progress.json")
 # Measured with 500,000 nodes, 64 features and 5,000,000 entries: Python itself, METIS per entry, tables read whole.
@@ -38,36 +34,28 @@ def partition_graph(
     num_parts: int,
     out: Path | str,
     method: Method = "metis",
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = ignore_progress,
 ) -> Parts:
     """Cuts a graph into parts on disk; the same call resumes after a stop, or opens what is complete.
 
-    Args:
-        graph: The graph.
-        split: Its train, val and test nodes.
-        num_parts: At most the number of nodes.
-        out: Folder of the partition.
-        method: ``metis`` for the fewest edges between parts, ``greedy`` for less time and memory.
-        on_progress: Told of every part.
-
-    Raises:
-        InputError: The graph cannot be cut so, or ``out`` holds another partition.
+    ``metis`` gives the fewest edges between parts, ``greedy`` takes less time and memory.
     """
     check_num_parts(num_parts, graph.num_nodes)
     split.check(graph)
-    folder = Path(out)
     asked: dict[str, Any] = {"graph_sha256": graph.fingerprint, "split_sha256": split.fingerprint, "method": method}
     asked |= {"name": graph.name, "origin": dict(graph.origin), "recipe": graph.recipe, "split": split.name}
-    with opened(folder, {**asked, "num_parts": num_parts}) as progress:
-        if isinstance(progress, Parts):
-            return progress
+
+    def cut(state: PartitionState) -> Manifest:
         adj = graph.adj
         if method == "metis":
             part = metis(adj, num_parts)
         else:
             part = greedy(lambda: [(0, adj.indptr, adj.indices)], graph.num_nodes, adj.nnz, num_parts)
         numbering = Numbering(part, num_parts)
-        degree, role, ids = adj.sum(axis=1, dtype=np.float64), roles(split, graph.num_nodes), _ids(graph)
+        degree, role = adj.sum(axis=1, dtype=np.float64), roles(split, graph.num_nodes)
+        # Whole numbers as they are, everything else as texts.
+        is_whole = graph.node_ids.dtype.kind in "iu"
+        ids = pa.array(graph.node_ids) if is_whole else pa.array(graph.node_ids.tolist(), pa.large_string())
 
         def rows(number: int) -> Rows:
             places = numbering.positions(number)
@@ -75,20 +63,20 @@ def partition_graph(
             entries = own.data, own.indices, own.indptr
             return numbering.rows(number, entries, degree, graph.x[places], graph.y[places], role, own_ids)
 
-        parts = write_parts(progress, num_parts, rows, on_progress)
-        manifest = Manifest(
-            key=progress.key,
+        return Manifest(
+            key=state.key,
             num_features=graph.num_features,
             class_names=graph.class_names,
             is_symmetric=graph.is_symmetric,
             num_train=len(split.train),
             num_val=len(split.val),
             num_test=len(split.test),
-            parts=parts,
+            parts=write_parts(state, num_parts, rows, on_progress),
             notes=graph.notes,
             **asked,
         )
-        return progress.finish(manifest)
+
+    return complete(Path(out), {**asked, "num_parts": num_parts}, cut)
 
 
 def metis_memory(num_edges: int, table_bytes: float) -> float:
@@ -171,16 +159,9 @@ class PartitionState:
         self.stages[stage] = found
         write_json(self._path, self._stored)
 
-    def finish(self, manifest: Manifest) -> Parts:
-        """Writes the manifest and removes what was kept for resuming."""
-        manifest.write(self.folder)
-        shutil.rmtree(self.work)
-        return open_parts(self.folder)
 
-
-@contextmanager
-def opened(folder: Path, asked: Mapping[str, Any]) -> Iterator[PartitionState | Parts]:
-    """Locks a folder, which is made if needed, and yields the partition in it if that is complete, else its state.
+def complete(folder: Path, asked: Mapping[str, Any], cut: Callable[[PartitionState], Manifest]) -> Parts:
+    """The partition in a folder, which is made and cut if there is none; the folder is locked meanwhile.
 
     The state is kept after any stop but an `InputError`, which another try would meet again. ``asked`` is all that the
     partition is a function of, as plain data.
@@ -189,36 +170,28 @@ def opened(folder: Path, asked: Mapping[str, Any]) -> Iterator[PartitionState | 
     make_folder(folder)
     with folder_lock(folder):
         if not (folder / "manifest.json").is_file():
-            progress = PartitionState(folder, key, asked["method"])
+            state = PartitionState(folder, key, asked["method"])
             try:
-                yield progress
+                cut(state).write(folder)
             except InputError:
-                shutil.rmtree(progress.work)
+                shutil.rmtree(state.work)
                 raise
-            return
         parts = open_parts(folder)
         if parts.manifest.key != key:
             raise InputError(f"{folder} holds a partition of other data or arguments. Remove it or choose another.")
         shutil.rmtree(folder / ".work", ignore_errors=True)
-        yield parts
+        return parts
 
 
 def write_parts(
-    progress: PartitionState, num_parts: int, rows: Callable[[int], Rows], on_progress: OnProgress | None = None
+    state: PartitionState, num_parts: int, rows: Callable[[int], Rows], on_progress: OnProgress
 ) -> tuple[PartInfo, ...]:
     """Writes the parts that are not there yet, one after another."""
     infos = []
     for number in range(num_parts):
-        record = progress.work / f"{part_name(number)}.json"
+        record = state.work / f"{part_name(number)}.json"
         if not record.is_file():
-            write_json(record, asdict(write_part(progress.folder, number, rows(number), progress.key)))
+            write_json(record, asdict(write_part(state.folder, number, rows(number), state.key)))
         infos.append(PartInfo(**read_json(record)))
-        if on_progress is not None:
-            on_progress("writing the parts", number + 1, num_parts)
+        on_progress("writing the parts", number + 1, num_parts)
     return tuple(infos)
-
-
-def _ids(graph: Graph) -> pa.Array:
-    """Whole numbers as they are, everything else as texts."""
-    is_whole = graph.node_ids.dtype.kind in "iu"
-    return pa.array(graph.node_ids) if is_whole else pa.array(graph.node_ids.tolist(), pa.large_string())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from adagpr.data import tables
+from adagpr.partitioning.assign import OnProgress
 
 # Files that edges are sorted into, and ranges of sources whose edges are counted.
 NUM_BUCKETS = 256
@@ -45,16 +47,6 @@ def read_bucket(folder: Path, number: int, kind: Any) -> np.ndarray:
     """The numbers of a bucket; none where nothing was written to it."""
     path = folder / str(number)
     return np.fromfile(path, kind) if path.is_file() else np.empty(0, dtype=kind)
-
-
-def in_slices(folder: Path, number: int, kind: np.dtype[Any], rows: int) -> Iterator[np.ndarray]:
-    """The rows of a bucket, so many at a time."""
-    path = folder / str(number)
-    size = path.stat().st_size if path.is_file() else 0
-    step = rows * kind.itemsize
-    for offset in range(0, size, step):
-        # No more than there is: the count is allocated at once.
-        yield np.fromfile(path, kind, min(step, size - offset) // kind.itemsize, offset=offset)
 
 
 def ranges(ends: np.ndarray, limit: int, step: int = 1) -> Iterator[tuple[int, int]]:
@@ -108,8 +100,8 @@ class RowMerger:
         """Whether a sum of hashes over all entries is that over their reverses."""
         return self._forward == self._backward
 
-    def merge(self, unit_counts: np.ndarray, slice_bytes: int, tell: Any) -> None:
-        """Writes the files of `ENTRIES`, with so many bytes at a time; ``tell`` is told how many rows are done."""
+    def merge(self, unit_counts: np.ndarray, slice_bytes: int, on_progress: OnProgress) -> None:
+        """Writes the files of `ENTRIES`, with so many bytes at a time."""
         unit = -(-self._num_nodes // NUM_UNITS)
         before = np.concatenate([[0], np.cumsum(unit_counts)])
         with (self._work / "columns").open("wb") as columns, (self._work / "weights").open("wb") as weights:
@@ -120,7 +112,7 @@ class RowMerger:
                 (keys % self._num_nodes).astype(ENTRIES["columns"]).tofile(columns)
                 if values is not None:
                     values.tofile(weights)
-                tell(high)
+                on_progress("merging the edges", high, self._num_nodes)
         self.counts.num_alone = int((~self._touched).sum())
         shutil.rmtree(self._work / "edges")
 
@@ -130,9 +122,11 @@ class RowMerger:
         first, last = 2 * self._num_nodes * low, 2 * self._num_nodes * high
         found = [np.empty(0, dtype=kind)]
         for number in range(low // bucket, (high - 1) // bucket + 1):
-            for records in in_slices(self._work / "edges", number, kind, num_rows):
-                keys = records["key"] if self._is_weighted else records
-                found.append(records[(keys >= first) & (keys < last)])
+            # Where no edge came from these sources there is no file.
+            with suppress(FileNotFoundError), (self._work / "edges" / str(number)).open("rb") as file:
+                while len(records := np.fromfile(file, kind, num_rows)):
+                    keys = records["key"] if self._is_weighted else records
+                    found.append(records[(keys >= first) & (keys < last)])
         return np.concatenate(found)
 
     def _merged(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:

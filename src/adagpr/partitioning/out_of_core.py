@@ -17,7 +17,10 @@ to the bit and with the same sums (unless features are so sparse that they are t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,12 +31,21 @@ import torch
 
 from adagpr.data import parse_split, tables
 from adagpr.errors import InputError
+from adagpr.graph import SPLIT_NAMES, Split
 from adagpr.partitioning import tables_job
-from adagpr.partitioning.assign import Block, block_size, check_num_parts, greedy
-from adagpr.partitioning.cut import Numbering, OnProgress, metis_memory, opened, write_parts
-from adagpr.partitioning.disk_rows import ENTRIES, EdgeSorter, RowMerger, fresh, ranges, read_bucket, read_entries
-from adagpr.partitioning.parts import ROLES, Manifest, Parts, Rows, roles
-from adagpr.partitioning.scatter import scatter
+from adagpr.partitioning.assign import Block, OnProgress, block_size, check_num_parts, greedy, ignore_progress
+from adagpr.partitioning.cut import Numbering, PartitionState, complete, metis_memory, write_parts
+from adagpr.partitioning.disk_rows import (
+    ENTRIES,
+    EdgeSorter,
+    RowMerger,
+    append,
+    fresh,
+    ranges,
+    read_bucket,
+    read_entries,
+)
+from adagpr.partitioning.parts import ROLES, Manifest, Parts, Rows, positions, roles
 from adagpr.partitioning.tables_job import BYTES_PER_NODE, BYTES_PER_TEXT_ID, MAX_EDGES, Job
 
 MAX_NODES = 2**31 - 1
@@ -55,7 +67,7 @@ def partition_tables(
     as_is: bool = False,
     split: str | None = None,
     seed: int = 0,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = ignore_progress,
     **named: Any,
 ) -> Parts:
     """Cuts the graph of two tables into parts on disk, in bounded memory; the same call resumes after a stop.
@@ -74,15 +86,17 @@ def partition_tables(
     is_drawn, seed = kind == "stratified" or columns.split is None, seed if number is None else number
     asked = {**asdict(columns), "features": features, "directed": directed, "seed": seed, "num_parts": num_parts}
     asked |= {"split": None} if is_drawn else {}
-    with opened(Path(out), {**asked, "method": "greedy", "files": [file.stamp for file in files]}) as progress:
-        if isinstance(progress, Parts):
-            return progress
+    asked |= {"method": "greedy", "files": [file.stamp for file in files]}
+
+    def cut(state: PartitionState) -> Manifest:
         limit = int(min(memory, 2**60))
-        job = Job(*files, columns, features, num_parts, directed, is_drawn, seed, limit, as_is, progress, on_progress)
+        job = Job(*files, columns, features, num_parts, directed, is_drawn, seed, limit, as_is, state, on_progress)
         for name, stage in _STAGES.items():
-            if name not in progress.stages:
-                progress.record(name, stage(job))
+            if name not in state.stages:
+                state.record(name, stage(job))
         return _finish(job)
+
+    return complete(Path(out), asked, cut)
 
 
 def tables_memory(nodes: Path | str, edges: Path | str) -> float:
@@ -145,18 +159,17 @@ def _scan(job: Job, as_text: bool) -> tuple[Any, tables.Labels, np.ndarray]:
         labels.add(block)
         if not job.is_drawn:
             codes.append(tables.split_codes(block, str(columns.split)))
-        job.tell("reading the nodes", int(block.rows[-1]), num_nodes)
+        job.on_progress("reading the nodes", int(block.rows[-1]), num_nodes)
     return pa.concat_arrays(ids), labels, np.concatenate(codes) if codes else np.zeros(num_nodes, dtype=np.int8)
 
 
 def _roles(job: Job, codes: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, list[str]]:
     """What each node is for, 0 for one without a label, and sentences about it."""
-    messages: list[str] = []
     if job.is_drawn:
         drawn = tables.stratified_split(torch.from_numpy(y), job.seed)
         if drawn is None:
             raise InputError("There are too few labels for a split: no class has three labelled nodes.")
-        codes = roles(drawn, len(y))
+        codes, messages = roles(drawn, len(y)), []
     else:
         messages = tables.check_split_codes(codes, y, job.nodes.where(str(job.columns.split)))
     role = np.where(y < 0, 0, codes).astype(np.int8)
@@ -168,7 +181,7 @@ def _roles(job: Job, codes: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, list
 def _sort_edges(job: Job) -> dict[str, Any]:
     """Leaves the edges in buckets of sources, and ``unit_counts``, how many there are from each unit of sources."""
     columns, ids = job.columns, job.load_ids()
-    sorter = EdgeSorter(fresh(job.progress.work / "edges"), job.num_nodes)
+    sorter = EdgeSorter(fresh(job.state.work / "edges"), job.num_nodes)
     lookup = tables.IdLookup(job.num_nodes if ids is None else ids)
     num_zero, num_rows = 0, 0
     for block in job.edges.blocks(columns.of_edges, max(4096, min(MAX_EDGES, job.slice_bytes // 512))):
@@ -178,7 +191,7 @@ def _sort_edges(job: Job) -> dict[str, Any]:
         if not job.directed:
             sorter.add(targets, sources, weights, is_reverse=True)
         num_rows = int(block.rows[-1])
-        job.tell("reading the edges", num_rows, 0)
+        job.on_progress("reading the edges", num_rows, 0)
     if num_rows == 0:
         raise InputError(f"{job.edges.name}: there are columns but no rows.")
     job.keep("unit_counts", sorter.unit_counts)
@@ -187,10 +200,8 @@ def _sort_edges(job: Job) -> dict[str, Any]:
 
 def _merge_rows(job: Job) -> dict[str, Any]:
     """Leaves the rows of the adjacency, ``indptr``, and ``degree`` where edges have weights."""
-    merger = RowMerger(job.progress.work, job.num_nodes, job.is_weighted)
-    merger.merge(
-        job.load("unit_counts"), job.slice_bytes, lambda row: job.tell("merging the edges", row, job.num_nodes)
-    )
+    merger = RowMerger(job.state.work, job.num_nodes, job.is_weighted)
+    merger.merge(job.load("unit_counts"), job.slice_bytes, job.on_progress)
     num_edges = int(merger.lengths.sum())
     needed = 1.1 * (48 * num_edges + (4 * job.num_features + 64) * job.num_nodes) / job.num_parts
     if needed > job.slice_bytes:
@@ -201,7 +212,7 @@ def _merge_rows(job: Job) -> dict[str, Any]:
     job.keep("indptr", np.cumsum(merger.lengths))
     if job.is_weighted:
         job.keep("degree", merger.degree)
-    merger.counts.num_zero = job.progress.stages["edges"].get("num_zero", 0)
+    merger.counts.num_zero = job.state.stages["edges"].get("num_zero", 0)
     messages = merger.counts.messages(job.edges.name, job.is_weighted, job.num_nodes)
     return {"is_symmetric": merger.is_symmetric, "num_edges": num_edges, "messages": messages}
 
@@ -212,24 +223,92 @@ def _assign(job: Job) -> dict[str, Any]:
 
     def read_rows() -> Iterator[Block]:
         for low, high in ranges(indptr, job.slice_bytes // 64, block_size(num_nodes, job.num_parts)):
-            columns = read_entries(job.progress.work, "columns", indptr, low, high)
+            columns = read_entries(job.state.work, "columns", indptr, low, high)
             yield low, indptr[low : high + 1] - indptr[low], columns
 
-    def tell(number: int, node: int) -> None:
-        job.tell(f"assigning the nodes, pass {number + 1}", node, num_nodes)
-
-    job.keep("part", greedy(read_rows, num_nodes, int(indptr[-1]), job.num_parts, on_block=tell))
+    job.keep("part", greedy(read_rows, num_nodes, int(indptr[-1]), job.num_parts, on_progress=job.on_progress))
     return {}
 
 
-def _finish(job: Job) -> Parts:
-    """Writes the parts that are not there yet, then the manifest, and clears up."""
-    stages, (entries, about) = job.progress.stages, job.features
+def _scatter(job: Job) -> dict[str, Any]:
+    """Leaves columns, weights and features in folders with one file per part; takes the sums of graph and split."""
+    part, indptr, y, ids = np.array(job.load("part")), job.load("indptr"), job.load("y"), job.load_ids()
+    # As in `Graph.fingerprint`.
+    hasher = hashlib.sha256(json.dumps([job.num_features, job.state.stages["nodes"]["class_names"]]).encode())
+    if ids is not None:
+        for low in range(0, len(ids), tables_job.MAX_ROWS):
+            texts = ids[low : low + tables_job.MAX_ROWS].cast(pa.large_string()).to_pylist()
+            hasher.update(f"{', ' if low else '['}{json.dumps(texts)[1:-1]}".encode())
+        hasher.update(b"]")
+
+    def add(kind: Any, shape: tuple[int, ...], blocks: Iterable[np.ndarray]) -> None:
+        hasher.update(f"{np.dtype(kind)}{shape}".encode())
+        for block in blocks:
+            hasher.update(np.ascontiguousarray(block, kind).data)
+
+    add(np.int64, indptr.shape, [indptr])
+    add(np.int64, (int(indptr[-1]),), _scattered_entries(job, "columns", part, indptr))
+    add(np.float64, (int(indptr[-1]),), _scattered_entries(job, "weights", part, indptr))
+    add(np.int64, y.shape, (y[low : low + MAX_EDGES] for low in range(0, len(y), MAX_EDGES)))
+    add(np.float32, (len(y), job.num_features), _scattered_features(job, part))
+    train, val, test = (positions(job.load("role"), name) for name in SPLIT_NAMES)
+    return {"graph_sha256": hasher.hexdigest(), "split_sha256": Split(train, val, test).fingerprint}
+
+
+def _scattered_entries(job: Job, name: str, part: np.ndarray, indptr: np.ndarray) -> Iterator[np.ndarray]:
+    """Sends columns or weights to the files of the parts, and yields them block by block."""
+    folder = fresh(job.state.work / f"{name}-of-parts")
+    for low, high in ranges(indptr, job.slice_bytes // 96):
+        if name == "weights" and not job.is_weighted:
+            yield np.ones(int(indptr[high] - indptr[low]))
+            continue
+        entries = read_entries(job.state.work, name, indptr, low, high)
+        append(folder, np.repeat(part[low:high], np.diff(indptr[low : high + 1])), entries)
+        job.on_progress("sorting the edges", high, len(part))
+        yield entries
+
+
+def _scattered_features(job: Job, part: np.ndarray) -> Iterator[np.ndarray]:
+    """Sends the features to the files of the parts, and yields them block by block in the order of the nodes."""
+    folder = fresh(job.state.work / "features")
+    for low, x in _ordered_features(job):
+        append(folder, part[low : low + len(x)], x)
+        job.on_progress("sorting the features", low + len(x), len(part))
+        yield x
+
+
+def _ordered_features(job: Job) -> Iterator[tuple[int, np.ndarray]]:
+    """The features in the order of the nodes, each block with the place of its first row."""
+    if job.state.stages["nodes"]["is_sorted"]:
+        yield from _features(job)
+        return
+    rank, width, folder = job.load("rank"), job.num_features, fresh(job.state.work / "features-by-place")
+    step = max(1, min(tables_job.MAX_ROWS, job.slice_bytes // 4 // (16 * width + 64)))
+    for first, x in _features(job):
+        places = rank[first : first + len(x)].astype(np.int32)
+        append(folder, places // step, np.concatenate([places.view(np.float32)[:, None], x], axis=1))
+    for low in range(0, len(rank), step):
+        rows = np.fromfile(folder / str(low // step), np.float32).reshape(-1, width + 1)
+        order = np.argsort(np.ascontiguousarray(rows[:, 0]).view(np.int32))
+        yield low, np.ascontiguousarray(rows[order, 1:])
+    shutil.rmtree(folder)
+
+
+def _features(job: Job) -> Iterator[tuple[int, np.ndarray]]:
+    """The features in the order of the table, each block with the position of its first row."""
+    names = [entry.name for entry in job.features[0]]
+    rows = max(256, min(tables_job.MAX_ROWS, job.slice_bytes // 4 // (32 * job.num_features + 64)))
+    for block in job.nodes.blocks(names, rows):
+        x = np.concatenate([entry.block(block) for entry in job.features[0]], axis=1)
+        yield int(block.rows[0]) - 1, x
+
+
+def _finish(job: Job) -> Manifest:
+    """Writes the parts that are not there yet, and gives the manifest."""
+    stages, (entries, about) = job.state.stages, job.features
     numbering = Numbering(np.array(job.load("part")), job.num_parts)
     lengths = np.diff(job.load("indptr"))
-    parts = write_parts(
-        job.progress, job.num_parts, lambda number: _rows(job, number, numbering, lengths), job.on_progress
-    )
+    parts = write_parts(job.state, job.num_parts, lambda part: _rows(job, part, numbering, lengths), job.on_progress)
     # A stage that an earlier version has done calls its messages ``said``.
     found = {name: stage.get("messages", stage.get("said", [])) for name, stage in stages.items()}
     notes = [*job.columns.describe(job.nodes, job.edges, job.directed), about[0]]
@@ -239,8 +318,8 @@ def _finish(job: Job) -> Parts:
     origin |= {"label": job.columns.label}
     origin |= {key: value for key, value in job.columns.stored(job.directed).items() if value is not False}
     origin |= {"features": [entry.name for entry in entries], "as_is": True}
-    manifest = Manifest(
-        key=job.progress.key,
+    return Manifest(
+        key=job.state.key,
         name=job.nodes.path.name.partition(".")[0] or "tables",
         num_features=job.num_features,
         class_names=tuple(stages["nodes"]["class_names"]),
@@ -257,17 +336,16 @@ def _finish(job: Job) -> Parts:
             "features": tables.Recipe(columns=tuple(entries)).to_plain(),
         },
     )
-    return job.progress.finish(manifest)
 
 
 def _rows(job: Job, number: int, numbering: Numbering, lengths: np.ndarray) -> Rows:
     """A part, from the files of its rows; ``lengths`` are the entries of each row of the graph."""
     places, ids = numbering.positions(number), job.load_ids()
     indptr = np.concatenate([[0], np.cumsum(lengths[places])])
-    columns, weights = (read_bucket(job.progress.work / f"{name}-of-parts", number, ENTRIES[name]) for name in ENTRIES)
+    columns, weights = (read_bucket(job.state.work / f"{name}-of-parts", number, ENTRIES[name]) for name in ENTRIES)
     weights = weights if job.is_weighted else np.ones(len(columns))
     # Copied on writing, which nobody does: torch takes no array that cannot be written.
-    x = np.memmap(job.progress.work / "features" / str(number), np.float32, "c", shape=(len(places), job.num_features))
+    x = np.memmap(job.state.work / "features" / str(number), np.float32, "c", shape=(len(places), job.num_features))
     return numbering.rows(
         number,
         (weights, columns, indptr),
@@ -280,4 +358,4 @@ def _rows(job: Job, number: int, numbering: Numbering, lengths: np.ndarray) -> R
 
 
 # Each leaves files below ``.work`` and returns the few facts that are recorded when it is done.
-_STAGES = {"nodes": _read_nodes, "edges": _sort_edges, "rows": _merge_rows, "assign": _assign, "scatter": scatter}
+_STAGES = {"nodes": _read_nodes, "edges": _sort_edges, "rows": _merge_rows, "assign": _assign, "scatter": _scatter}

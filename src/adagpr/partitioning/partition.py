@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from adagpr.data import load
 from adagpr.errors import InputError, unknown_name
-from adagpr.partitioning.cut import OnProgress, method_of, metis_memory, partition_graph
+from adagpr.partitioning.assign import OnProgress, ignore_progress
+from adagpr.partitioning.cut import method_of, metis_memory, partition_graph
 from adagpr.partitioning.out_of_core import partition_tables, tables_memory
-from adagpr.partitioning.parts import Method, Parts
+from adagpr.partitioning.parts import Parts
 from adagpr.system import available_memory
 
 METHODS = ("auto", "metis", "greedy")
@@ -22,7 +22,7 @@ def partition(
     *,
     parts: int,
     out: Path | str,
-    method: str = "auto",
+    method: Literal["auto", "metis", "greedy"] = "auto",
     memory: float | None = None,
     seed: int = 0,
     data_root: Path | str | None = None,
@@ -57,24 +57,22 @@ def partition(
         raise unknown_name("method", method, METHODS)
     if dataset is None and not tables:
         raise InputError("Name a data set, or give tables: nodes, edges and the column of the label.")
-    folder = Path(out)
+    folder, tell = Path(out), on_progress or ignore_progress
     budget = available_memory() / 2 if memory is None else memory
-    for name in ("nodes", "edges", "label") if tables else ():
-        if name not in tables:
-            raise InputError(f"partition: tables need {name}.")
-    if tables and _method(method, folder, lambda: tables_memory(tables["nodes"], tables["edges"]), budget) == "greedy":
-        return partition_tables(
-            num_parts=parts, out=folder, memory=budget, split=split, seed=seed, on_progress=on_progress, **tables
-        )
+    known = method_of(folder) if method == "auto" else method
+    if tables:
+        for name in ("nodes", "edges", "label"):
+            if name not in tables:
+                raise InputError(f"partition: tables need {name}.")
+        if known is None:
+            known = "metis" if tables_memory(tables["nodes"], tables["edges"]) <= budget else "greedy"
+        if known == "greedy":
+            return partition_tables(
+                num_parts=parts, out=folder, memory=budget, split=split, seed=seed, on_progress=tell, **tables
+            )
     graph, splits = load(dataset or "tables", split, seed=seed, data_root=data_root, **tables)
     if len(splits) > 1:
         raise InputError(f"'{dataset}' has {len(splits)} such splits: name one, for example {splits[0].name}.")
-    how = _method(method, folder, lambda: metis_memory(graph.num_edges, 0), budget)
-    return partition_graph(graph, splits[0], parts, folder, how, on_progress)
-
-
-def _method(asked: str, out: Path, needed: Callable[[], float], budget: float) -> Method:
-    """The method that was asked for, that of what is there already, or the best one that the memory is enough for."""
-    if asked != "auto":
-        return "metis" if asked == "metis" else "greedy"
-    return method_of(out) or ("metis" if needed() <= budget else "greedy")
+    if known is None:
+        known = "metis" if metis_memory(graph.num_edges, 0) <= budget else "greedy"
+    return partition_graph(graph, splits[0], parts, folder, known, tell)

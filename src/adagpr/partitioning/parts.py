@@ -280,21 +280,20 @@ def write_part(folder: Path, number: int, rows: Rows, key: str) -> PartInfo:
     if not (rows.adj.data == 1).all():
         graph["weights"] = torch.from_numpy(rows.adj.data)
     _write_safetensors(own / "graph.safetensors", graph, key)
-    x = {"x": rows.x.float()} if isinstance(rows.x, Tensor) else _sparse_features(rows.x)
-    _write_safetensors(own / "features.safetensors", x, key)
+    if isinstance(rows.x, Tensor):
+        features = {"x": rows.x.float()}
+    else:
+        features = {
+            "indptr": torch.from_numpy(rows.x.indptr.astype(np.int64)),
+            "columns": torch.from_numpy(rows.x.indices.astype(np.int32)),
+            "values": torch.from_numpy(rows.x.data.astype(np.float32)),
+        }
+    _write_safetensors(own / "features.safetensors", features, key)
     table = pa.table({"node_id": rows.node_ids, "position": rows.position.astype(np.int64)})
     write_atomically(own / "nodes.arrow", lambda path: write_arrow(path, table, key))
     files = {name: {"bytes": (own / name).stat().st_size, "sha256": sha256_file(own / name)} for name in FILES}
     num_cut = int((rows.adj.indices >= size).sum())
     return PartInfo(size, int(rows.adj.nnz), len(rows.halo), num_cut, files)
-
-
-def _sparse_features(x: sp.csr_array) -> dict[str, Tensor]:
-    return {
-        "indptr": torch.from_numpy(x.indptr.astype(np.int64)),
-        "columns": torch.from_numpy(x.indices.astype(np.int32)),
-        "values": torch.from_numpy(x.data.astype(np.float32)),
-    }
 
 
 def _write_safetensors(path: Path, tensors: dict[str, Tensor], key: str) -> None:

@@ -44,8 +44,7 @@ class Group:
             sent = values.to(self.device)
             with _connected():
                 dist.all_reduce(sent)
-            if sent is not values:
-                values.copy_(sent)
+            values.copy_(sent)
         return values
 
     def all_to_all(self, sent: Tensor, num_received: list[int], num_sent: list[int]) -> PendingRows:
@@ -62,19 +61,16 @@ class Group:
 
     def run_on_all_ranks(self, action: Callable[[], T]) -> T:
         """Does something in every rank; where it fails in one, all raise the sentence that says why."""
-        result: T | None = None
-        failure: AdaGPRError | None = None
         try:
             result = action()
         except AdaGPRError as error:
-            failure = error
-        messages = self.gather(None if failure is None else str(failure))
-        if failure is not None:
-            raise failure
+            self.gather(str(error))
+            raise
+        messages: list[str | None] = self.gather(None)
         for rank, message in enumerate(messages):
             if message is not None:
                 raise InputError(f"{message} (rank {rank} of {self.size})")
-        return result  # type: ignore[return-value] # only a failure leaves it empty
+        return result
 
     def gather(self, content: T) -> list[T]:
         """What each rank has, in every rank."""
@@ -86,11 +82,10 @@ class Group:
 
     def broadcast(self, content: T) -> T:
         """What rank 0 has, in every rank."""
-        if self.size == 1:
-            return content
         values = [content]
-        with _connected():
-            dist.broadcast_object_list(values, 0)
+        if self.size > 1:
+            with _connected():
+                dist.broadcast_object_list(values, 0)
         return values[0]
 
 

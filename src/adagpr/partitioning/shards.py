@@ -1,25 +1,36 @@
-"""Parts of a partition in memory: joined into one block of rows, normalised, and multiplied together with other ranks.
+"""Parts of a partition joined into one block of rows, and operators of parts: in memory, of several ranks, on disk.
 
 A rank owns rows of the operator. Before each product it sends the rows of ``h`` that other ranks read and receives
 those that its own rows read; meanwhile it multiplies what is its own. A product of the transpose goes the other way:
 what it gives for rows of other ranks is sent to their owners, which add it up. Products are exact at any depth.
+
+An operator on disk is that of the whole graph, in memory that does not grow with it. A product reads its left side part
+by part; its right side and its result may be matrices on disk themselves (see `adagpr.ops.on_disk`). With one part it
+is the product of the whole graph, bit for bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
+import safetensors.torch
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from adagpr.errors import InputError
-from adagpr.ops import Operator, csr_tensor, multiply
+from adagpr.ops import Operator, csr, csr_tensor, multiply
 from adagpr.partitioning.parts import Parts, Rows
 from adagpr.partitioning.process_group import Group, PendingRows
+
+_CSR_PARTS = ("crow_indices", "col_indices", "values")
 
 
 def join(parts: Parts, numbers: Sequence[int]) -> Rows:
@@ -30,18 +41,20 @@ def join(parts: Parts, numbers: Sequence[int]) -> Rows:
     starts = np.concatenate([[0], np.cumsum([block.num_nodes for block in blocks])]).astype(np.int64)
     read = np.unique(np.concatenate([block.halo for block in blocks]))
     halo = read[_places(read, parts, numbers, starts) < 0]
-    degree = np.empty(starts[-1] + len(halo))
-    columns = []
+    degree, adjs = np.empty(starts[-1] + len(halo)), []
     for block, start in zip(blocks, starts, strict=False):
         own = block.num_nodes
         places = _places(block.halo, parts, numbers, starts)
         places = np.where(places >= 0, places, starts[-1] + np.searchsorted(halo, block.halo))
-        columns.append(np.concatenate([np.arange(start, start + own), places])[block.adj.indices])
+        columns = np.concatenate([np.arange(start, start + own), places])[block.adj.indices]
+        adjs.append(sp.csr_array((block.adj.data, columns, block.adj.indptr), shape=(own, len(degree))))
         degree[start : start + own], degree[places] = block.degree[:own], block.degree[own:]
     features = [block.x for block in blocks]
     x = torch.cat(features) if isinstance(features[0], Tensor) else sp.csr_array(sp.vstack(features, format="csr"))
+    adj = sp.csr_array(sp.vstack(adjs, format="csr"))
+    adj.sort_indices()
     return Rows(
-        _stack([block.adj for block in blocks], columns, len(degree)),
+        adj,
         degree,
         halo,
         x,
@@ -66,16 +79,6 @@ def _places(nodes: np.ndarray, parts: Parts, numbers: Sequence[int], starts: np.
     shift[list(numbers)] = starts[:-1]
     owner = np.searchsorted(offsets, nodes, side="right") - 1
     return np.where(shift[owner] >= 0, shift[owner] + nodes - offsets[owner], -1)
-
-
-def _stack(blocks: Sequence[sp.csr_array], columns: Sequence[np.ndarray], width: int) -> sp.csr_array:
-    """Matrices below each other, with other columns, ascending within each row."""
-    ends = np.concatenate([[0], np.cumsum([block.nnz for block in blocks])])
-    indptr = np.concatenate([block.indptr[int(n > 0) :] + ends[n] for n, block in enumerate(blocks)])
-    data = np.concatenate([block.data for block in blocks])
-    adj = sp.csr_array((data, np.concatenate(columns), indptr), shape=(len(indptr) - 1, width))
-    adj.sort_indices()
-    return adj
 
 
 def normalised(rows: Rows, self_loops: bool) -> tuple[sp.csr_array, sp.csr_array]:
@@ -136,14 +139,12 @@ class HaloExchange:
 
     def to_readers(self, h: Tensor) -> PendingRows:
         """Begins to send the rows that other ranks read; the rows of other ranks that this one reads arrive."""
-        return self.group.all_to_all(self._packed(h.index_select(0, self.rows)), self.num_received, self.num_sent)
+        sent = h.index_select(0, self.rows).to(self.sent_as or h.dtype)
+        return self.group.all_to_all(sent, self.num_received, self.num_sent)
 
     def to_owners(self, halo: Tensor) -> PendingRows:
         """Begins to send rows of other ranks to their owners; what others have for `rows` arrives, in that order."""
-        return self.group.all_to_all(self._packed(halo), self.num_sent, self.num_received)
-
-    def _packed(self, rows: Tensor) -> Tensor:
-        return rows if self.sent_as is None else rows.to(self.sent_as)
+        return self.group.all_to_all(halo.to(self.sent_as or halo.dtype), self.num_sent, self.num_received)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +184,52 @@ def exchanged_operator(rows: Rows, exchange: HaloExchange, self_loops: bool, dty
     tensors = (csr_tensor(sp.csr_array(item), dtype) for item in (own, own.T, outer, outer.T))
     matrix, transpose, outside, outside_transpose = tensors
     return ExchangedOperator(matrix, transpose, "directed", self_loops, outside, outside_transpose, exchange)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredOperator(Operator):
+    """The normalised adjacency of a partition, in files of ``folder``; it has no transpose and gives no gradient."""
+
+    parts: Parts
+    folder: Path
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return self.parts.manifest.num_nodes
+
+    def multiply(self, h: Tensor, out: Tensor, transposed: bool = False) -> Tensor:
+        """The operator times ``h``, written into ``out`` part by part."""
+        if transposed:
+            raise InputError("StoredOperator: there is no transpose, hence no gradient.")
+        for number, (start, end) in enumerate(pairwise(self.parts.manifest.offsets.tolist())):
+            stored = safetensors.torch.load_file(self.folder / f"{number}.safetensors")
+            own, outer = (
+                csr(*(stored[f"{name}.{key}"] for key in _CSR_PARTS), (end - start, width))  # type: ignore[call-arg,arg-type]
+                for name, width in (("own", end - start), ("outer", len(stored["halo"])))
+            )
+            rows = multiply(own, h[start:end], out[start:end])
+            if len(stored["halo"]):
+                rows.addmm_(outer, h.index_select(0, stored["halo"]))
+        return out
+
+    def single_matrix(self, transposed: bool = False) -> None:
+        """None: the matrix is in several files."""
+
+
+@contextmanager
+def stored_operator(parts: Parts, self_loops: bool, folder: Path) -> Iterator[StoredOperator]:
+    """Writes the normalised rows of all parts below ``folder``, and removes them when the context ends."""
+    with TemporaryDirectory(prefix="rows-", dir=folder) as name:
+        for number in range(len(parts)):
+            rows = parts[number].rows()
+            tensors = {"halo": torch.from_numpy(rows.halo)}
+            for key, matrix in zip(("own", "outer"), normalised(rows, self_loops), strict=True):
+                tensor = csr_tensor(matrix)
+                tensors |= {f"{key}.{part}": getattr(tensor, part)() for part in _CSR_PARTS}
+            safetensors.torch.save_file(tensors, Path(name) / f"{number}.safetensors")
+        empty = torch.empty(0)
+        yield StoredOperator(empty, empty, "directed", self_loops, parts, Path(name))
 
 
 def parts_of_rank(num_parts: int, rank: int, size: int) -> range:

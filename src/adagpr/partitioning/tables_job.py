@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from adagpr.data import tables
 from adagpr.files import write_atomically
-from adagpr.partitioning.cut import OnProgress, PartitionState
+from adagpr.partitioning.assign import OnProgress
+from adagpr.partitioning.cut import PartitionState
 from adagpr.partitioning.parts import write_arrow
 
 # How much is read and held at a time; the result depends on none of it. Bytes per node: ids, parts, numbers by part,
@@ -39,8 +40,8 @@ class Job:
     seed: int
     memory: int
     as_is: bool
-    progress: PartitionState
-    on_progress: OnProgress | None
+    state: PartitionState
+    on_progress: OnProgress
 
     @cached_property
     def features(self) -> tuple[list[tables.NumberColumn | tables.VectorColumn], list[str]]:
@@ -58,7 +59,7 @@ class Job:
     @cached_property
     def num_nodes(self) -> int:
         """Number of nodes, once they are read."""
-        return int(self.progress.stages["nodes"]["num_nodes"])
+        return int(self.state.stages["nodes"]["num_nodes"])
 
     @cached_property
     def is_weighted(self) -> bool:
@@ -70,11 +71,6 @@ class Job:
         """Bytes that one slice may take: half of what is left, as copies come and go."""
         return max(MIN_SLICE, self.memory - BYTES_PER_NODE * self.num_nodes) // 2
 
-    def tell(self, what: str, done: int, total: int) -> None:
-        """Tells the caller how far a stage is; a total of 0 is not known."""
-        if self.on_progress is not None:
-            self.on_progress(what, done, total)
-
     def keep(self, name: str, array: np.ndarray) -> None:
         """Leaves an array for later stages."""
 
@@ -82,21 +78,21 @@ class Job:
             with temporary.open("wb") as file:
                 np.save(file, array, allow_pickle=False)
 
-        write_atomically(self.progress.work / f"{name}.npy", write)
+        write_atomically(self.state.work / f"{name}.npy", write)
 
     def load(self, name: str) -> np.ndarray:
         """An array that an earlier stage left, mapped into memory."""
-        found: np.ndarray = np.load(self.progress.work / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        found: np.ndarray = np.load(self.state.work / f"{name}.npy", mmap_mode="r", allow_pickle=False)
         return found
 
     def keep_ids(self, ids: Any) -> None:
         """Leaves the ids of the nodes in order."""
         table = pa.table({"node_id": ids})
-        write_atomically(self.progress.work / "ids.arrow", lambda path: write_arrow(path, table, self.progress.key))
+        write_atomically(self.state.work / "ids.arrow", lambda path: write_arrow(path, table, self.state.key))
 
     def load_ids(self) -> Any:
         """The ids in order, mapped into memory; none where they are the numbers from 0 on."""
-        if not (self.progress.work / "ids.arrow").exists():
+        if not (self.state.work / "ids.arrow").exists():
             return None
-        with pa.memory_map(str(self.progress.work / "ids.arrow")) as file:
+        with pa.memory_map(str(self.state.work / "ids.arrow")) as file:
             return pa.ipc.open_file(file).read_all()["node_id"].chunk(0)

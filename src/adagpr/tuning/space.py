@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import optuna
-from pydantic import BaseModel, ConfigDict, Field, Strict
+from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
-from adagpr.arguments import check
+from adagpr.arguments import Strict, check
 from adagpr.errors import InputError, unknown_name
 from adagpr.files import read_toml
 from adagpr.nn import build, model_options
@@ -37,20 +37,18 @@ from adagpr.training import TrainingConfig
 
 _FOLDER = Path(__file__).parent / "spaces"
 
-_Number = Annotated[int, Strict()] | Annotated[float, Strict(), Field(allow_inf_nan=False)]
-_Value = Annotated[bool, Strict()] | _Number | Annotated[str, Strict()]
+_Number = StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)]
+_Value = StrictBool | _Number | StrictStr
 
 
-class Parameter(BaseModel):
+class Parameter(Strict):
     """What one option may be: one of ``choices``, or a number from ``low`` to ``high``, whole if both ends are."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     choices: list[_Value] | None = None
     low: _Number | None = None
     high: _Number | None = None
     step: _Number | None = None
-    log: Annotated[bool, Strict()] = False
+    log: StrictBool = False
 
     def mistake(self) -> str | None:
         """What is wrong with the parameter, if anything."""
@@ -85,10 +83,8 @@ def tidy(value: Any) -> Any:
     return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
-class Space(BaseModel):
+class Space(Strict):
     """A search space; see the module for its file. Names of grouped options have a dot, ``weight_decay.convs``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     model: str

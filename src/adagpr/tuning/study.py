@@ -32,10 +32,9 @@ from adagpr.graph import Graph, Split
 from adagpr.system import describe_machine, num_cores
 from adagpr.training import config_digest, describe_data, differences, fit_all, read_config, resolve, summarise
 from adagpr.tuning.result import StudyResult
-from adagpr.tuning.search import OnChange, run_trials
+from adagpr.tuning.search import OnChange, best_trial, finished, is_abandoned, plain_trial, requeue, run_trials
 from adagpr.tuning.space import Space, choose_space, read_space
 from adagpr.tuning.storage import create_study, held, is_server, storage_failures, without_password
-from adagpr.tuning.trial import best_trial, finished, is_abandoned, plain_trial, requeue
 
 _SHA256 = 64
 
