@@ -31,7 +31,7 @@ def about(direction: Direction = "directed", self_loops: bool = True) -> About:
 
 
 def exported(model: AdaGPR, direction: Direction = "directed", self_loops: bool = True) -> Exported:
-    return Exported(prune(model), about(direction, self_loops))
+    return prune(model, about(direction, self_loops))
 
 
 def logits(model: AdaGPR, graph: Graph, direction: Direction = "directed", self_loops: bool = True) -> Tensor:

@@ -13,7 +13,6 @@ import torch
 from adagpr.data import csbm, load
 from adagpr.errors import InputError, StorageError
 from adagpr.exporting import FORMATS, edge_inputs, export, load_exported
-from adagpr.exporting import run as module
 from adagpr.graph import Graph, Split
 from adagpr.ops import features, operator
 from adagpr.training import Run, fit
@@ -86,10 +85,10 @@ def test_a_failed_write_leaves_the_old_file(run: Run, tmp_path: Path, monkeypatc
     path.write_text("old")
 
     def full(path: Path, content: bytes) -> None:
-        path.write_bytes(content[:10])
+        path.write_text("half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "_write", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(StorageError, match="the disk is full"):
         export(run, out=path)
     assert path.read_text() == "old"

@@ -74,7 +74,7 @@ def test_a_loaded_network_without_hops_takes_features_alone(make_graph: MakeGrap
 def changed(exported_: Exported, **values: object) -> bytes:
     """A file whose description is another."""
     plain = {**json.loads(description(exported_)), **values}
-    return safetensors.torch.save(exported_.network.tensors(), {"adagpr": json.dumps(plain)})
+    return safetensors.torch.save(exported_.state_dict(), {"adagpr": json.dumps(plain)})
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def changed(exported_: Exported, **values: object) -> bytes:
     [
         (lambda item: to_safetensors(item)[:-5], "is damaged or no safetensors file"),
         (lambda item: b"", "is damaged or no safetensors file"),
-        (lambda item: safetensors.torch.save(item.network.tensors()), "was not written by adagpr export"),
+        (lambda item: safetensors.torch.save(item.state_dict()), "was not written by adagpr export"),
         (lambda item: safetensors.torch.save({}, {"adagpr": "{"}), "the description of the network is wrong at"),
         (lambda item: changed(item, version=2), "wrong at version"),
         (lambda item: changed(item, layers=[{}]), "wrong at layers.0.layer"),

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adagpr.errors import InputError
-from adagpr.exporting import prune
 from adagpr.exporting.prune import cost_as_trained, cost_pruned
 from adagpr.graph import Graph, from_scipy
 from adagpr.nn import GCNII, AdaGPR
@@ -48,14 +47,14 @@ def test_layers_of_all_kinds_give_the_networks_logits(
 @pytest.mark.parametrize("weight_maps", WEIGHT_MAPS)
 def test_without_hops_no_graph_is_needed(weight_maps: str, make_graph: MakeGraph) -> None:
     model = network(HOP_0, weight_maps=weight_maps)
-    assert not prune(model).needs_graph
+    assert not exported(model).needs_graph
     assert_equal(model, make_graph())
 
 
 @pytest.mark.parametrize("weight_maps", WEIGHT_MAPS)
 def test_one_coefficient_a_layer_is_enough(weight_maps: str, make_graph: MakeGraph) -> None:
     model = network([[1.0], [0.6]], weight_maps=weight_maps)
-    assert not prune(model).needs_graph
+    assert not exported(model).needs_graph
     assert_equal(model, make_graph())
 
 
@@ -63,7 +62,7 @@ def test_one_coefficient_a_layer_is_enough(weight_maps: str, make_graph: MakeGra
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 def test_gcnii_keeps_one_product_a_layer(weight_maps: Any, alpha: float, make_graph: MakeGraph) -> None:
     model = GCNII(12, 8, 3, num_layers=3, alpha=alpha, weight_maps=weight_maps).double().eval()
-    assert [layer.hops for layer in prune(model).layers[1:]] == [(0.0, 1.0)] * 2
+    assert [layer.hops for layer in exported(model).layers[1:]] == [(0.0, 1.0)] * 2
     assert_equal(model, make_graph())
 
 
@@ -95,14 +94,14 @@ def test_any_coefficients_give_the_networks_logits(
 @pytest.mark.parametrize("weight_maps", ["shared", "separate-scaled"])
 def test_layers_below_one_that_does_not_read_them_are_left_out(weight_maps: str, make_graph: MakeGraph) -> None:
     model = network(MIXED, alpha=[0.3, 0.3, 1.0, 0.3, 0.3], weight_maps=weight_maps)
-    assert [layer.number for layer in prune(model).layers] == [3, 4, 5]
+    assert [layer.number for layer in exported(model).layers] == [3, 4, 5]
     assert_equal(model, make_graph())
 
 
 @pytest.mark.parametrize("weight_maps", WEIGHT_MAPS)
 def test_a_layer_without_any_coefficient_cuts_off_what_is_below(weight_maps: str, make_graph: MakeGraph) -> None:
     model = network([MIXED[0], [0.0] * 4, MIXED[3]], weight_maps=weight_maps)
-    assert [layer.number for layer in prune(model).layers] == [2, 3]
+    assert [layer.number for layer in exported(model).layers] == [2, 3]
     assert_equal(model, make_graph())
 
 
@@ -122,7 +121,7 @@ def test_float32_stays_close(make_graph: MakeGraph) -> None:
 
 
 def test_the_largest_coefficient_is_in_the_weights() -> None:
-    for layer in prune(network(MIXED)).layers:
+    for layer in exported(network(MIXED)).layers:
         assert max(map(abs, (*layer.hops, layer.residual))) == 1.0
         assert layer.hops[-1] != 0
 
@@ -139,13 +138,13 @@ def test_products_are_counted_as_they_are_taken(make_graph: MakeGraph) -> None:
         return matrix @ h if plus is None else matrix @ h + plus
 
     pruned.compute(torch.zeros(30, 12, dtype=torch.float64), product)
-    assert taken == cost_pruned(pruned.network).sparse_products == 2 + 0 + 2 + 2 + 3
+    assert taken == cost_pruned(pruned).sparse_products == 2 + 0 + 2 + 2 + 3
     assert cost_as_trained(model).sparse_products == 5 * 3
 
 
 def test_the_cost_is_that_of_a_count_by_hand() -> None:
     model = network([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
-    before, after = cost_as_trained(model), cost_pruned(prune(model))
+    before, after = cost_as_trained(model), cost_pruned(exported(model))
     assert (before.per_node, before.per_edge) == (12 * 8 + 2 * (4 * 8 + 64) + 8 * 3, 4 * 8)
     # Layer 1 sums two hops (the residual has joined hop 0), layer 2 adds the residual; one of each is in the weights.
     assert (after.per_node, after.per_edge) == (12 * 8 + (8 + 64) + (8 + 64) + 8 * 3, 8)
@@ -155,21 +154,21 @@ def test_the_cost_is_that_of_a_count_by_hand() -> None:
 
 
 def test_two_maps_of_one_matrix_are_joined() -> None:
-    pruned = prune(network(HOP_0, weight_maps="separate"))
+    pruned = exported(network(HOP_0, weight_maps="separate"))
     assert [layer.weight_0 is None for layer in pruned.layers] == [True, False, False]
 
 
 def test_the_model_is_not_changed(make_graph: MakeGraph) -> None:
     model = network(MIXED, torch.float32)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    for tensor in prune(model).tensors().values():
+    for tensor in exported(model).buffers():
         tensor.fill_(7.0)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_pair_norm_is_refused() -> None:
     with pytest.raises(InputError, match="PairNorm cannot be exported"):
-        prune(network(MIXED, pair_norm=1.0))
+        exported(network(MIXED, pair_norm=1.0))
 
 
 @pytest.mark.parametrize(

@@ -87,4 +87,4 @@ def test_other_models_have_no_layers_to_view(name: str, make_graph: MakeGraph) -
     assert model.layer_views() == ()
     with pytest.raises(NotImplementedError, match="has no outer maps; see its capabilities"):
         model.outer_maps()
-    assert list(model.operators(make_graph())) == [EDGES]
+    assert list(model.operators(make_graph(), "directed", True, torch.float32)) == [EDGES]

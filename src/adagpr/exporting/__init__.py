@@ -1,7 +1,7 @@
 """Trained networks reduced to what they still compute, and written as files that run elsewhere."""
 
-from adagpr.exporting.module import About, Exported, edge_inputs
-from adagpr.exporting.prune import Cost, Pruned, PrunedLayer, prune
+from adagpr.exporting.module import About, Exported, PrunedLayer, edge_inputs
+from adagpr.exporting.prune import Cost, prune
 from adagpr.exporting.run import FORMATS, ExportFormat, ExportReport, export, pruned_run
 from adagpr.exporting.safetensors import load_exported
 
@@ -12,7 +12,6 @@ __all__ = [
     "ExportFormat",
     "ExportReport",
     "Exported",
-    "Pruned",
     "PrunedLayer",
     "edge_inputs",
     "export",

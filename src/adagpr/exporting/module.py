@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
 from adagpr.errors import InputError
-from adagpr.exporting.prune import Pruned, PrunedLayer
 from adagpr.graph import Graph
-from adagpr.ops import Direction, Features, Operator, linear, operator
+from adagpr.ops import Direction, Features, Operator, linear, operator, to_scipy
 
 # The operator times a matrix, plus another matrix where there is one.
 Product = Callable[[Tensor, Tensor | None], Tensor]
@@ -22,15 +23,9 @@ Product = Callable[[Tensor, Tensor | None], Tensor]
 class About:
     """Where a network comes from and what its numbers mean.
 
-    Attributes:
-        model: Name of the trained model.
-        class_names: Name of each class, in the order of the logits.
-        direction: How the edges of its operator were read.
-        self_loops: Whether its operator has the identity added.
-        coefficients: The coefficients of every trained layer.
-        alphas: The share of the first hidden matrix in every trained layer.
-        config_sha256: SHA-256 sum of the run's configuration.
-        temperature: The number by which logits are divided to give calibrated probabilities.
+    Classes are in the order of the logits, direction and self loops are those of its operator, coefficients and shares
+    of the first hidden matrix are those of every trained layer, left out or not, and the sum is that of the run's
+    configuration. Logits are divided by the temperature to give calibrated probabilities.
     """
 
     model: str
@@ -43,44 +38,79 @@ class About:
     temperature: float = 1.0
 
 
+class PrunedLayer(nn.Module):
+    r"""One layer, :math:`\mathrm{relu}((\sum_k hops_k \tilde A^k H + residual H_0)\, weight + H_0\, weight_0)`.
+
+    ``number`` is that of the layer in the trained network, counted from 1; ``hops`` ends with the last that is not 0.
+    Both weights are ``[hidden_channels, hidden_channels]``.
+    """
+
+    weight: Tensor
+    weight_0: Tensor | None
+
+    def __init__(
+        self, number: int, hops: tuple[float, ...], residual: float, weight: Tensor, weight_0: Tensor | None = None
+    ) -> None:
+        super().__init__()
+        self.number = number
+        self.hops = hops
+        self.residual = residual
+        self.register_buffer("weight", weight)
+        self.register_buffer("weight_0", weight_0)
+
+    @property
+    def num_products(self) -> int:
+        """Sparse products that the layer takes."""
+        return len(self.hops) - 1
+
+    # Not `forward`: torch would name the module that was called at every operation of a program.
+    def compute(self, h: Tensor, h_0: Tensor, product: Product) -> Tensor:
+        """Computes the layer by Horner's rule from the farthest hop inwards: one product per hop, no power is kept."""
+        total: Tensor | None = None
+        for hop in range(self.num_products, -1, -1):
+            plus = _sum((self.hops[hop], h), (0.0 if hop else self.residual, h_0))
+            total = plus if total is None else product(total, plus)
+        z = (torch.zeros_like(h) if total is None else total) @ self.weight
+        return (z if self.weight_0 is None else torch.addmm(z, h_0, self.weight_0)).relu_()
+
+
 class Exported(nn.Module):
     """What is left of a trained network, ready to compute logits.
 
-    Args:
-        network: The layers that are left.
-        about: Where they come from.
-
-    Example:
-        >>> from adagpr.exporting.prune import prune
-        >>> from adagpr.nn import AdaGPR
-        >>> model = AdaGPR(8, 16, 3, num_layers=2, num_coeffs=2, projection="fixed", fixed_coeffs=[1.0, 0.0])
-        >>> about = About("adagpr", ("a", "b", "c"), "directed", True, ((1.0, 0.0),) * 2, (0.1, 0.1), "")
-        >>> Exported(prune(model), about)(torch.zeros(5, 8)).shape
-        torch.Size([5, 3])
+    Its layers are between an input and an output map, whose weights are ``[in, out]``; see `adagpr.exporting.prune`.
     """
 
     weight_in: Tensor
     bias_in: Tensor
     weight_out: Tensor
     bias_out: Tensor
+    layers: Sequence[PrunedLayer]
 
-    def __init__(self, network: Pruned, about: About) -> None:
+    def __init__(
+        self,
+        about: About,
+        layers: Iterable[PrunedLayer],
+        weight_in: Tensor,
+        bias_in: Tensor,
+        weight_out: Tensor,
+        bias_out: Tensor,
+    ) -> None:
         super().__init__()
-        self.network = network
         self.about = about
-        for name in ("weight_in", "bias_in", "weight_out", "bias_out"):
-            self.register_buffer(name, getattr(network, name))
-        self.layers = nn.ModuleList()
-        for layer in network.layers:
-            maps = nn.Module()
-            maps.register_buffer("weight", layer.weight)
-            maps.register_buffer("weight_0", layer.weight_0)
-            self.layers.append(maps)
+        maps = {"weight_in": weight_in, "bias_in": bias_in, "weight_out": weight_out, "bias_out": bias_out}
+        for name, tensor in maps.items():
+            self.register_buffer(name, tensor)
+        self.layers = cast("Sequence[PrunedLayer]", nn.ModuleList(layers))
 
     @property
     def needs_graph(self) -> bool:
-        """Whether `forward` needs an operator."""
-        return self.network.needs_graph
+        """Whether `forward` needs an operator, because a layer takes a sparse product."""
+        return any(layer.num_products for layer in self.layers)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Number of features, of hidden channels and of classes."""
+        return self.weight_in.shape[0], self.weight_in.shape[1], self.weight_out.shape[1]
 
     def forward(self, x: Features, operator: Operator | Tensor | None = None) -> Tensor:
         """Logits of all nodes.
@@ -97,11 +127,7 @@ class Exported(nn.Module):
         if not self.needs_graph:
             return self.compute(x, no_product)
         matrix = self._matrix(operator, x.shape[0])
-
-        def product(h: Tensor, plus: Tensor | None) -> Tensor:
-            return matrix @ h if plus is None else torch.addmm(plus, matrix, h)
-
-        return self.compute(x, product)
+        return self.compute(x, lambda h, plus: matrix @ h if plus is None else torch.addmm(plus, matrix, h))
 
     def _matrix(self, operator: Operator | Tensor | None, num_nodes: int) -> Tensor:
         """The operator's matrix, checked against the operator of the training."""
@@ -114,35 +140,23 @@ class Exported(nn.Module):
                     f"Exported: the operator must have direction '{trained[0]}' and self_loops {trained[1]}, "
                     f"got '{made[0]}' and {made[1]}."
                 )
-        matrix = operator.matrix if isinstance(operator, Operator) else operator
-        if tuple(matrix.shape) != (num_nodes, num_nodes):
-            rows, columns = matrix.shape
+            operator = operator.matrix
+        if tuple(operator.shape) != (num_nodes, num_nodes):
+            rows, columns = operator.shape
             raise InputError(f"Exported: the operator must be {num_nodes} x {num_nodes}, got {rows} x {columns}.")
-        return matrix
+        return operator
 
     def compute(self, x: Features, product: Product) -> Tensor:
         """Logits, with ``product`` for the products with the operator."""
         h_0 = h = linear(x, self.weight_in.t(), self.bias_in).relu_()
-        for layer, maps in zip(self.network.layers, self.layers, strict=True):
-            z = _weighted_hops(layer, h, h_0, product) @ maps.get_buffer("weight")
-            if layer.weight_0 is not None:
-                z = torch.addmm(z, h_0, maps.get_buffer("weight_0"))
-            h = z.relu_()
+        for layer in self.layers:
+            h = layer.compute(h, h_0, product)
         return torch.addmm(self.bias_out, h, self.weight_out)
 
     def extra_repr(self) -> str:
         """Sizes, for printing."""
-        sizes = ", ".join(map(str, self.network.sizes))
-        return f"{sizes}, sparse products: {sum(layer.num_products for layer in self.network.layers)}"
-
-
-def _weighted_hops(layer: PrunedLayer, h: Tensor, h_0: Tensor, product: Product) -> Tensor:
-    """What a layer maps, by Horner's rule from the farthest hop inwards: one product per hop, and no power is kept."""
-    total: Tensor | None = None
-    for hop in range(layer.num_products, -1, -1):
-        plus = _sum((layer.hops[hop], h), (0.0 if hop else layer.residual, h_0))
-        total = plus if total is None else product(total, plus)
-    return torch.zeros_like(h) if total is None else total
+        sizes = ", ".join(map(str, self.sizes))
+        return f"{sizes}, sparse products: {sum(layer.num_products for layer in self.layers)}"
 
 
 def _sum(*parts: tuple[float, Tensor]) -> Tensor | None:
@@ -193,10 +207,9 @@ def edge_inputs(graph: Graph, direction: Direction = "directed", self_loops: boo
         ([0, 0, 1], [0, 1, 1])
     """
     op = operator(graph, direction, self_loops)
-    parts = (op.matrix.crow_indices(), op.matrix.col_indices(), op.matrix.values())
-    rows, columns, values = (part.cpu().numpy() for part in parts)
+    edges = sp.coo_array(to_scipy(op.matrix))
     return {
-        "edge_source": columns.astype(np.int64),
-        "edge_target": np.repeat(np.arange(op.num_nodes, dtype=np.int64), np.diff(rows)),
-        "edge_weight": values.astype(np.float32),
+        "edge_source": edges.col.astype(np.int64),
+        "edge_target": edges.row.astype(np.int64),
+        "edge_weight": edges.data.astype(np.float32),
     }

@@ -14,8 +14,7 @@ from torch import Tensor
 
 import adagpr
 from adagpr.errors import InputError
-from adagpr.exporting.module import Exported
-from adagpr.exporting.prune import PrunedLayer
+from adagpr.exporting.module import Exported, PrunedLayer
 from adagpr.exporting.safetensors import description
 
 if TYPE_CHECKING:
@@ -35,15 +34,14 @@ def to_onnx(exported: Exported) -> bytes:
         import onnx
     except ImportError as error:
         raise InputError("Exporting to ONNX needs the extra: pip install 'adagpr[onnx]'.") from error
-    network = exported.network
-    size = 4 * sum(tensor.numel() for tensor in network.tensors().values())
+    size = 4 * sum(tensor.numel() for tensor in exported.buffers())
     if size > _MOST_BYTES:
         raise InputError(f"The network's {size / 2**30:.1f} GiB are more than an ONNX file can hold; use safetensors.")
     writer = _Writer(exported)
-    in_channels, _, out_channels = network.sizes
+    in_channels, _, out_channels = exported.sizes
     float_type, int_type = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
     inputs = [onnx.helper.make_tensor_value_info("x", float_type, ["num_nodes", in_channels])]
-    if network.needs_graph:
+    if exported.needs_graph:
         for name, kind in (("edge_source", int_type), ("edge_target", int_type), ("edge_weight", float_type)):
             inputs.append(onnx.helper.make_tensor_value_info(name, kind, ["num_edges"]))
     output = onnx.helper.make_tensor_value_info("logits", float_type, ["num_nodes", out_channels])
@@ -73,7 +71,7 @@ class _Writer:
 
     def network(self) -> None:
         """Writes the whole network, from ``x`` to ``logits``."""
-        network = self.exported.network
+        network = self.exported
         if network.needs_graph:
             self._edges(network.sizes[1])
         weights = [self._weight("weight_in", network.weight_in), self._weight("bias_in", network.bias_in)]

@@ -13,10 +13,10 @@ import torch
 from adagpr.errors import InputError, unknown_name
 from adagpr.exporting.module import About, Exported
 from adagpr.exporting.onnx import to_onnx
-from adagpr.exporting.prune import Cost, Pruned, cost_as_trained, cost_pruned, prune
+from adagpr.exporting.prune import Cost, cost_as_trained, cost_pruned, prune
 from adagpr.exporting.safetensors import to_safetensors
 from adagpr.exporting.torch import to_torch
-from adagpr.files import digest, make_folder, write_atomically
+from adagpr.files import digest, make_folder, write_bytes
 from adagpr.graph import Graph
 from adagpr.insight import graph_of
 from adagpr.nn import EDGES, Model
@@ -46,14 +46,9 @@ class Input:
 
 @dataclass(frozen=True)
 class LayerUse:
-    """What is left of one layer.
+    """What is left of one layer, counted from 1, and of its sparse products.
 
-    Attributes:
-        layer: The layer, counted from 1.
-        kept: Whether it is kept; layers below one that does not read them are left out.
-        hops: The hops whose coefficient is not 0; none if the layer is left out or does not read the one before.
-        products: Sparse products as trained.
-        products_left: Sparse products that are left.
+    ``hops`` are those whose coefficient is not 0; none if the layer is left out or does not read the one before.
     """
 
     layer: int
@@ -65,15 +60,9 @@ class LayerUse:
 
 @dataclass(frozen=True)
 class Measured:
-    """Both networks on the run's own graph.
+    """One pass of both networks over the run's own graph.
 
-    Attributes:
-        num_nodes: Number of nodes.
-        num_entries: Number of entries of the operator, self loops among them.
-        multiply_adds: Multiply-adds of one pass as trained.
-        multiply_adds_left: Multiply-adds of one pass of the exported network.
-        max_difference: The largest difference of any logit of any node.
-        max_logit: The largest logit, in size, to compare the difference with.
+    ``max_difference`` is the largest of any logit of any node, to be compared with the largest logit, in size.
     """
 
     num_nodes: int
@@ -88,20 +77,8 @@ class Measured:
 class ExportReport:
     """What `export` wrote, and what that saves.
 
-    Attributes:
-        model: Name of the model.
-        format: ``"safetensors"``, ``"onnx"`` or ``"torch"``.
-        path: The file.
-        num_bytes: Its size.
-        needs_graph: Whether the exported network reads a graph.
-        direction: How the operator that it takes reads edges.
-        self_loops: Whether that operator has the identity added.
-        inputs: What the network takes.
-        layers: What is left of each layer.
-        before: The cost of a pass as trained, every hop counted.
-        after: The cost of a pass of the exported network.
-        measured: Both networks on the run's own graph, if it can be loaded.
-        remarks: Sentences on what was left out.
+    The cost ``before`` is as trained, every hop counted. Nothing is ``measured`` if the graph cannot be loaded;
+    a remark says why. Direction and self loops are those of the operator that the network takes if it needs a graph.
     """
 
     model: str
@@ -167,20 +144,19 @@ def export(
     ending, content_of = FORMATS[format]
     path = _path(run, out, ending)
     exported, model = pruned_run(run), _model(run)
-    before, after = cost_as_trained(model), cost_pruned(exported.network)
-    measured: Measured | None = None
-    remarks: tuple[str, ...] = ()
+    before, after = cost_as_trained(model), cost_pruned(exported)
+    measured, remarks = None, []
     try:
         graph = graph_of(run, graph, dataset, data_root)
     except InputError as error:
         if graph is not None or dataset is not None or data_root is not None:
             raise
-        remarks = (f"Nothing was measured, because the run's graph could not be loaded. {error}",)
+        remarks.append(f"Nothing was measured, because the run's graph could not be loaded. {error}")
     else:
         measured = _measure(model, exported, graph, before, after)
     content = content_of(exported)
     make_folder(path.parent)
-    write_atomically(path, lambda temporary: _write(temporary, content))
+    write_bytes(path, content)
     return ExportReport(
         model=model.name,
         format=format,
@@ -190,11 +166,11 @@ def export(
         direction=exported.about.direction,
         self_loops=exported.about.self_loops,
         inputs=_inputs(exported, format),
-        layers=_uses(model, exported.network),
+        layers=_uses(model, exported),
         before=before,
         after=after,
         measured=measured,
-        remarks=remarks,
+        remarks=tuple(remarks),
     )
 
 
@@ -220,7 +196,7 @@ def pruned_run(run: Run) -> Exported:
         config_sha256=digest(config, length=64),
         temperature=run.temperature,
     )
-    return Exported(prune(model), about).eval()
+    return prune(model, about).eval()
 
 
 def _model(run: Run) -> Model:
@@ -244,10 +220,6 @@ def _path(run: Run, out: Path | str | None, ending: str) -> Path:
     return path
 
 
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-
-
 def _measure(model: Model, exported: Exported, graph: Graph, before: Cost, after: Cost) -> Measured:
     """Both networks on the run's graph."""
     op, x = operator(graph, exported.about.direction, exported.about.self_loops), features(graph.x)
@@ -259,7 +231,7 @@ def _measure(model: Model, exported: Exported, graph: Graph, before: Cost, after
 
 
 def _inputs(exported: Exported, format_: str) -> tuple[Input, ...]:
-    x = Input("x", "float32", ("num_nodes", exported.network.sizes[0]))
+    x = Input("x", "float32", ("num_nodes", exported.sizes[0]))
     if not exported.needs_graph:
         return (x,)
     if format_ == "safetensors":
@@ -268,19 +240,12 @@ def _inputs(exported: Exported, format_: str) -> tuple[Input, ...]:
     return x, *ends, Input("edge_weight", "float32", ("num_edges",))
 
 
-def _uses(model: Model, network: Pruned) -> tuple[LayerUse, ...]:
-    left = {layer.number: layer for layer in network.layers}
+def _uses(model: Model, exported: Exported) -> tuple[LayerUse, ...]:
+    products = {layer.number: layer.num_products for layer in exported.layers}
     uses = []
     for view in model.layer_views():
         number, coeffs = view.number, view.coefficients[EDGES].tolist()
-        read = coeffs if number in left and view.alpha < 1 else []
-        uses.append(
-            LayerUse(
-                layer=number,
-                kept=number in left,
-                hops=tuple(hop for hop, value in enumerate(read) if value),
-                products=len(coeffs) - 1,
-                products_left=left[number].num_products if number in left else 0,
-            )
-        )
+        read = coeffs if number in products and view.alpha < 1 else []
+        hops = tuple(hop for hop, value in enumerate(read) if value)
+        uses.append(LayerUse(number, number in products, hops, len(coeffs) - 1, products.get(number, 0)))
     return tuple(uses)

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from adagpr.arguments import Positive
 from adagpr.errors import InputError
-from adagpr.exporting.module import About, Exported
-from adagpr.exporting.prune import Pruned, PrunedLayer
+from adagpr.exporting.module import About, Exported, PrunedLayer
 from adagpr.ops import Direction
 
 _KEY = "adagpr"
@@ -64,18 +63,17 @@ class _Description(BaseModel):
 
 def description(exported: Exported) -> str:
     """The description of a network as JSON."""
-    network = exported.network
-    in_channels, hidden_channels, out_channels = network.sizes
+    in_channels, hidden_channels, out_channels = exported.sizes
     layers = tuple(
         _LayerPart(layer=item.number, hops=item.hops, residual=item.residual, has_weight_0=item.weight_0 is not None)
-        for item in network.layers
+        for item in exported.layers
     )
     plain = _Description(
         version=1,
         in_channels=in_channels,
         hidden_channels=hidden_channels,
         out_channels=out_channels,
-        needs_graph=network.needs_graph,
+        needs_graph=exported.needs_graph,
         layers=layers,
         **vars(exported.about),
     )
@@ -84,7 +82,7 @@ def description(exported: Exported) -> str:
 
 def to_safetensors(exported: Exported) -> bytes:
     """The content of the file."""
-    return safetensors.torch.save(exported.network.tensors(), {_KEY: description(exported)})
+    return safetensors.torch.save(exported.state_dict(), {_KEY: description(exported)})
 
 
 def load_exported(path: Path | str) -> Exported:
@@ -120,7 +118,11 @@ def load_exported(path: Path | str) -> Exported:
         raise InputError(f"{path}: the description of the network is wrong at {place} ({first['msg']}).") from error
     _check(path, plain, tensors)
     about = About(**{item.name: getattr(plain, item.name) for item in fields(About)})
-    return Exported(_network(plain, tensors), about)
+    layers = []
+    for number, item in enumerate(plain.layers):
+        weight, weight_0 = tensors.pop(f"layers.{number}.weight"), tensors.pop(f"layers.{number}.weight_0", None)
+        layers.append(PrunedLayer(item.layer, item.hops, item.residual, weight, weight_0))
+    return Exported(about, layers, **tensors)
 
 
 def _shapes(plain: _Description) -> dict[str, tuple[int, ...]]:
@@ -153,11 +155,3 @@ def _check(path: Path, plain: _Description, tensors: dict[str, Tensor]) -> None:
 
 def _shape(shape: tuple[int, ...] | None) -> str:
     return "missing" if shape is None else " x ".join(map(str, shape)) or "one number"
-
-
-def _network(plain: _Description, tensors: dict[str, Tensor]) -> Pruned:
-    layers = []
-    for place, item in enumerate(plain.layers):
-        weight, weight_0 = tensors[f"layers.{place}.weight"], tensors.get(f"layers.{place}.weight_0")
-        layers.append(PrunedLayer(item.layer, item.hops, item.residual, weight, weight_0))
-    return Pruned(tensors["weight_in"], tensors["bias_in"], tuple(layers), tensors["weight_out"], tensors["bias_out"])

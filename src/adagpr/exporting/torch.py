@@ -46,7 +46,7 @@ class _Program(nn.Module):
 
 def to_torch(exported: Exported) -> bytes:
     """The content of a ``.pt2`` file whose program takes any number of nodes and edges."""
-    weight = exported.network.weight_in
+    weight = exported.weight_in
     nodes, edges = torch.export.Dim("num_nodes"), torch.export.Dim("num_edges")
     inputs: list[Tensor] = [weight.new_zeros(_NUM_NODES, weight.shape[0])]
     shapes: dict[str, Any] = {"x": {0: nodes}}

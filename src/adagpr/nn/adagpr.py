@@ -155,14 +155,15 @@ class AdaGPR(Model):
         """The first hidden matrix, then what each layer makes of the one before, PairNorm included."""
         yield h_0
         h = self.drop(h_0)
-        for conv, coeffs in zip(self.layers(), self._projected(), strict=True):
+        for conv, coeffs in zip(self.layers(), _coeffs(self.layers(), self.projection), strict=True):
             h = self.activate(conv(h, h_0, operator, coeffs=coeffs))
             yield h
 
     def layer_views(self) -> tuple[LayerView, ...]:
         """What each layer computes, first to last."""
         views = []
-        for number, (conv, mu) in enumerate(zip(self.layers(), self._projected(), strict=True), start=1):
+        found = _coeffs(self.layers(), self.projection)
+        for number, (conv, mu) in enumerate(zip(self.layers(), found, strict=True), start=1):
             shares, weight, learned = (conv.alpha, conv.beta), conv.weight.detach(), conv.scores is not None
             views.append(LayerView(number, {EDGES: mu.detach()}, *shares, weight, conv.weight_maps, learned))
         return tuple(views)
@@ -178,11 +179,6 @@ class AdaGPR(Model):
             conv.scores = None
             conv.register_buffer("given", mu.clone(), persistent=False)
         return copy
-
-    def _projected(self) -> list[Tensor]:
-        """The coefficients of each layer, through one projection if all have equally many scores."""
-        together = _projected_together(self.layers(), self.projection)
-        return [conv.coeffs() for conv in self.layers()] if together is None else list(together.unbind())
 
     def layers(self) -> list[AdaGPRConv]:
         """The graph layers, first to last."""
@@ -200,11 +196,7 @@ class BatchedModels:
     On a small graph an epoch mostly starts many small operations. Here the hidden matrices of all models are stacked on
     top of one another, as if the graph were repeated side by side, and sparse products, dropout and activation are done
     once for all of them. Weights stay in their own models. Every number comes from the same operation on the same
-    operands as in a training alone.
-
-    Args:
-        models: The models, each with its parameters and its stream of dropout; all have the capability ``batched``.
-        operator: The graph's operator.
+    operands as in a training alone. All models have the capability ``batched``.
     """
 
     def __init__(self, models: Sequence[Model], operator: Operator) -> None:
@@ -213,13 +205,7 @@ class BatchedModels:
         self._coeffs: Tensor | None = None
 
     def __call__(self, x: Features, training: bool, nodes: Sequence[Tensor] = ()) -> tuple[Tensor, ...]:
-        """The logits of each model.
-
-        Args:
-            x: The features that all share.
-            training: Whether dropout is on.
-            nodes: For each model the nodes whose logits are needed; all by default.
-        """
+        """The logits of each model, from features that all share; of its own ``nodes`` only, where they are given."""
         for model in self.models:
             model.training = training
         first = self.models[0]
@@ -244,16 +230,16 @@ class BatchedModels:
 
 def _padded_coeffs(layers: list[AdaGPRConv], name: str) -> Tensor:
     """The coefficients of all layers as one matrix; rows of layers with fewer hops than others end in zeros."""
-    together = _projected_together(layers, name)
-    if together is not None:
-        return together
-    return nn.utils.rnn.pad_sequence([conv.coeffs() for conv in layers], batch_first=True)
+    found = _coeffs(layers, name)
+    return found if isinstance(found, Tensor) else nn.utils.rnn.pad_sequence(found, batch_first=True)
 
 
-def _projected_together(layers: list[AdaGPRConv], name: str) -> Tensor | None:
-    """The coefficients as one matrix through one projection, if all layers have equally many scores."""
+def _coeffs(layers: list[AdaGPRConv], name: str) -> Tensor | list[Tensor]:
+    """The coefficients of each layer; one matrix, through one projection, if all have equally many scores."""
     scores: list[Tensor] = [conv.scores for conv in layers if conv.scores is not None]
-    return projection(name).function(torch.stack(scores)) if len({len(item) for item in scores}) == 1 else None
+    if len({len(item) for item in scores}) == 1:
+        return projection(name).function(torch.stack(scores))
+    return [conv.coeffs() for conv in layers]
 
 
 def _depth_by_depth(models: Sequence[AdaGPR]) -> list[AdaGPRConv]:

@@ -131,8 +131,7 @@ def _read(path: Path, num_nodes: int) -> Neighbourhoods | None:
         return None
     limits = ((pairs.rows, num_nodes), (pairs.columns, num_nodes), (pairs.relation, NUM_RELATIONS - 1))
     for part, limit in limits:
-        if part.dtype != np.int64 or part.shape != pairs.rows.shape or part.ndim != 1 or part.size == 0:
-            return None
-        if part.min() < 0 or part.max() >= limit:
+        is_list = part.dtype == np.int64 and part.shape == pairs.rows.shape and part.ndim == 1 and part.size > 0
+        if not is_list or part.min() < 0 or part.max() >= limit:
             return None
     return pairs

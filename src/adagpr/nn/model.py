@@ -212,11 +212,7 @@ class Model(nn.Module):
         return Capabilities()
 
     def operators(
-        self,
-        graph: Graph,
-        direction: Direction = "directed",
-        self_loops: bool = True,
-        dtype: torch.dtype = torch.float32,
+        self, graph: Graph, direction: Direction, self_loops: bool, dtype: torch.dtype
     ) -> dict[str, Operator]:
         """The operators that the model reads the graph through, by name; arguments as for `adagpr.operator`."""
         return {EDGES: operator(graph, direction, self_loops, dtype)}

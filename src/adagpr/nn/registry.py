@@ -75,10 +75,7 @@ def build(name: str, arguments: Mapping[str, Any]) -> Model:
 
 
 def describe_model(name: str) -> ModelInfo:
-    """What a model is, as it is by default.
-
-    Raises:
-        InputError: There is no such model, or a package that it needs is not installed; see `Model.why_unavailable`.
+    """What a model is, as it is by default; an `InputError` where a package that it needs is not installed.
 
     Example:
         >>> describe_model("gcn").num_parameters

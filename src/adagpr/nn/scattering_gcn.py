@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
@@ -45,14 +44,6 @@ Scale = Annotated[int, Field(ge=0, le=8)]
 WaveletPath = Annotated[list[Scale], Field(min_length=1, max_length=4)]
 Power = Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
 Filter = Callable[[Tensor], Tensor]
-
-
-@dataclass(frozen=True, eq=False)
-class ScatteringStructure:
-    """GCN's operator for the low-pass channels, and the lazy random walk for all else."""
-
-    low_pass: Operator
-    walk: Operator
 
 
 def lazy_walk(adj: sp.csr_array) -> sp.csr_array:
@@ -123,22 +114,22 @@ class ScatteringGCN(Model):
         self.channels = nn.ModuleList(_Map(in_channels, width) for width in widths)
         self.lin_out = _Map(sum(widths), out_channels)
 
-    def prepare(self, graph: Graph, edges: Operator) -> ScatteringStructure:
-        """GCN's operator and the walk on the same edges: read both ways where the operator reads them so."""
-        walk = lazy_walk(read_edges(graph.adj, edges.direction))
-        return ScatteringStructure(edges, edges.like(walk, self_loops=True))
+    def prepare(self, graph: Graph, edges: Operator) -> tuple[Operator, Operator]:
+        """GCN's operator for the low-pass channels; for all else the walk on the same edges, read in its direction."""
+        return edges, edges.like(lazy_walk(read_edges(graph.adj, edges.direction)), self_loops=True)
 
-    def forward(self, x: Features, structure: ScatteringStructure) -> Tensor:
+    def forward(self, x: Features, structure: tuple[Operator, Operator]) -> Tensor:
         """Logits of all nodes; ``structure`` is what `prepare` made."""
+        low_pass, walk = structure
         filters: list[Filter] = [
-            *(partial(propagate, operator=structure.low_pass, hops=hops) for hops in range(1, self.num_low_pass + 1)),
-            *(partial(scatter, path=path, walk=structure.walk) for path in self.paths),
+            *(partial(propagate, operator=low_pass, hops=hops) for hops in range(1, self.num_low_pass + 1)),
+            *(partial(scatter, path=path, walk=walk) for path in self.paths),
         ]
         parts = [channel(x, graph) for channel, graph in zip(self.channels, filters, strict=True)]
         h = torch.cat(parts, dim=1).abs().pow(self.power)
         # I + alpha W D^-1 is (1 - alpha) I + 2 alpha P.
         coeffs = h.new_tensor([1 - self.alpha, 2 * self.alpha]) / (1 + self.alpha)
-        return self.lin_out(self.drop(h), partial(gpr_propagate, coeffs=coeffs, op=structure.walk))
+        return self.lin_out(self.drop(h), partial(gpr_propagate, coeffs=coeffs, op=walk))
 
 
 class _Map(Linear):
