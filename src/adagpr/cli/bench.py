@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from adagpr.cli import console
 from adagpr.cli.options import AsJson
@@ -18,17 +19,13 @@ if TYPE_CHECKING:
 def bench(
     name: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="SET",
             help="headline, products, gcnii, layers, coeffs, channels, nodes, edges, hops, memory or saving.",
         ),
     ] = "headline",
-    profile: Annotated[
-        bool, typer.Option("--profile", help="Profile one epoch of each case instead of comparing.")
-    ] = False,
-    out: Annotated[Path, typer.Option(help="Folder of the records; recorded cases are not measured again.")] = Path(
-        "bench"
-    ),
+    profile: Annotated[bool, Option("--profile", help="Profile one epoch of each case instead of comparing.")] = False,
+    out: Annotated[Path, Option(help="Folder of the records; recorded cases are not measured again.")] = Path("bench"),
     as_json: AsJson = False,
 ) -> None:
     """Time AdaGPR side by side with other implementations of it, or see where an epoch spends its time.

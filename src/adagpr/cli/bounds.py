@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
-from adagpr.cli import console
+import adagpr
+from adagpr.cli.console import show, show_json, table
 from adagpr.cli.options import AsJson, DataRoot, MovedFile, TrainedRun
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from adagpr.insight import Bounds
     from adagpr.ops import Estimate
 
@@ -22,12 +21,12 @@ _FORMS = {"spectrum": "sum of |lambda|^k", "trace": "root of Tr[A(mu)^2]", "degr
 
 def bounds(
     run: TrainedRun,
-    delta: Annotated[float, typer.Option(help="The bound holds with probability 1 - delta.")] = 0.05,
+    delta: Annotated[float, Option(help="The bound holds with probability 1 - delta.")] = 0.05,
     dataset: MovedFile = None,
-    num_probes: Annotated[int, typer.Option(help="Number of random vectors, if the spectrum is estimated.")] = 16,
-    num_steps: Annotated[int, typer.Option(help="Lanczos steps per random vector.")] = 64,
-    max_exact: Annotated[int, typer.Option(help="Largest number of nodes for which the spectrum is exact.")] = 5_000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random vectors.")] = 0,
+    num_probes: Annotated[int, Option(help="Number of random vectors, if the spectrum is estimated.")] = 16,
+    num_steps: Annotated[int, Option(help="Lanczos steps per random vector.")] = 64,
+    max_exact: Annotated[int, Option(help="Largest number of nodes for which the spectrum is exact.")] = 5_000,
+    seed: Annotated[int, Option(min=0, help="Seed of the random vectors.")] = 0,
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
@@ -35,9 +34,7 @@ def bounds(
 
     For example: adagpr bounds runs/cora-adagpr
     """
-    from adagpr.insight import bounds as evaluate
-
-    found = evaluate(
+    found = adagpr.bounds(
         run,
         dataset=dataset,
         delta=delta,
@@ -48,29 +45,30 @@ def bounds(
         data_root=data_root,
     )
     if as_json:
-        console.show_json(found.to_plain())
+        show_json(found.to_plain())
         return
-    heading = f"{found.dataset}, {found.model}: bounds of the Rademacher complexity, in log10"
-    console.show(heading, "", _layer_table(found), "", _total_table(found), "", *_sentences(found), *found.remarks)
-    console.show("", "What the theory assumes and this run breaks:", *(f"- {text}" for text in found.assumptions))
-
-
-def _layer_table(found: Bounds) -> Table:
-    rows = []
-    for item in found.layers:
-        logs = (item.log10_factor, item.log10_term, item.log10_recursion)
-        sums = (_estimate(item.spectrum), _estimate(item.trace), _log10(item.log10_degree))
-        rows.append((str(item.layer), *sums, f"{item.weight_norm:.4g}", *map(_log10, logs)))
-    return console.table(("layer", "spectrum", "trace", "degree", "B", "factor", "term", "recursion"), rows)
-
-
-def _total_table(found: Bounds) -> Table:
-    rows = []
+    layers = [
+        (
+            *(str(item.layer), _estimate(item.spectrum), _estimate(item.trace), _log10(item.log10_degree)),
+            *(f"{item.weight_norm:.4g}", *map(_log10, (item.log10_factor, item.log10_term, item.log10_recursion))),
+        )
+        for item in found.layers
+    ]
+    totals = []
     for item in found.totals:
         error = f" +- {item.log10_error:.2g}" if item.log10_error > 0 else ""
         name = _MODELS[item.model] if item.form == "spectrum" else ""
-        rows.append((name, _FORMS[item.form], _log10(item.log10_printed) + error, _log10(item.log10_recursion)))
-    return console.table(("coefficients", "term", "Theorem 1", "recursion"), rows)
+        totals.append((name, _FORMS[item.form], _log10(item.log10_printed) + error, _log10(item.log10_recursion)))
+    show(
+        f"{found.dataset}, {found.model}: bounds of the Rademacher complexity, in log10\n",
+        table(("layer", "spectrum", "trace", "degree", "B", "factor", "term", "recursion"), layers),
+        "",
+        table(("coefficients", "term", "Theorem 1", "recursion"), totals),
+        "",
+        *(*_sentences(found), *found.remarks),
+        "\nWhat the theory assumes and this run breaks:",
+        *(f"- {text}" for text in found.assumptions),
+    )
 
 
 def _estimate(item: Estimate) -> str:

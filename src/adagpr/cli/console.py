@@ -32,12 +32,12 @@ _PIPED_WIDTH = 120
 
 def show(*items: RenderableType) -> None:
     """Prints texts, none of which is read as markup, and tables to standard output, one after the other."""
-    _print(stdout(), items)
+    _print(open_console(), items)
 
 
 def note(*items: RenderableType, dim: bool = False) -> None:
     """Prints texts and tables to standard error, where they do not mix with results."""
-    _print(_stderr(), items, "dim" if dim else "")
+    _print(open_console(stderr=True), items, "dim" if dim else "")
 
 
 def show_json(content: Any) -> None:
@@ -45,11 +45,29 @@ def show_json(content: Any) -> None:
     typer.echo(json.dumps(content, indent=2))
 
 
+def show_result(as_json: bool, content: Any, *items: RenderableType) -> None:
+    """Prints a result as JSON if that is wanted, else as texts and tables."""
+    if as_json:
+        show_json(content)
+    else:
+        show(*items)
+
+
+def pluralize(number: int, noun: str) -> str:
+    """A number and what it counts, such as ``1 hop`` and ``2 hops``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def bold(text: str) -> Text:
     """A heading."""
     from rich.text import Text
 
     return Text(text, style="bold")
+
+
+def show_section(heading: str, drawn: Table, *sentences: str) -> None:
+    """Prints a heading, a table, sentences about it and an empty line."""
+    show(bold(heading), drawn, *sentences, "")
 
 
 def table(
@@ -86,7 +104,7 @@ def facts(rows: Iterable[tuple[str, str | Text]], gap: int = 2) -> Table:
 
 def hops_that_fit(num_hops: int, *, taken: int, each: int, rest: str) -> tuple[int, str | None]:
     """How many hops, ``each`` wide, have room beside columns of width ``taken``; and a caption that names the rest."""
-    shown = min(num_hops, max(2, (stdout().width - taken) // each))
+    shown = min(num_hops, max(2, (open_console().width - taken) // each))
     return shown, f"hops {shown} to {num_hops - 1} are in {rest}" if shown < num_hops else None
 
 
@@ -125,7 +143,7 @@ def progress(*, remaining: bool = False) -> Iterator[Bars]:
     columns: list[ProgressColumn] = [description, BarColumn(), note, TimeElapsedColumn()]
     if remaining:
         columns.append(TimeRemainingColumn())
-    with Progress(*columns, console=_stderr(), transient=True) as drawn:
+    with Progress(*columns, console=open_console(stderr=True), transient=True) as drawn:
         yield Bars(drawn)
 
 
@@ -156,20 +174,14 @@ def training_bar(
         yield start, bars.remove
 
 
-def stdout() -> Console:
-    """The console of results; into a pipe it is wide enough for every table."""
+def open_console(stderr: bool = False) -> Console:
+    """The console of results, or of notes; into a pipe it is wide enough for every table."""
     from rich.console import Console
 
-    console = Console(highlight=False)
+    console = Console(stderr=stderr, highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _PIPED_WIDTH
     return console
-
-
-def _stderr() -> Console:
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False)
 
 
 def _print(console: Console, items: Iterable[RenderableType], style: str = "") -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from adagpr.cli.console import facts, progress, show, show_json, stdout, table
+from adagpr.cli.console import facts, open_console, progress, show, show_json, show_result, table
 from adagpr.cli.options import AsJson, DataRoot
 from adagpr.data import DatasetRow, catalogue, presence, row, sources
 from adagpr.data import data_root as folder_of
@@ -22,17 +23,13 @@ app = typer.Typer(name="data", help="List, describe, download and check the data
 _WIDE = 100
 _STATUSES = ("ok", "missing", "altered")
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="[NAMES]...", help="Data sets; see: adagpr data ls")]
+Names = Annotated[list[str] | None, Argument(metavar="[NAMES]...", help="Data sets; see: adagpr data ls")]
 
 
 @app.command("ls")
 def list_datasets(data_root: DataRoot = None, as_json: AsJson = False) -> None:
     """List the data sets, their sizes, and whether their files are here."""
-    items = list(catalogue().values())
-    if as_json:
-        show_json([_summary(item, data_root) for item in items])
-        return
-    is_wide = stdout().width >= _WIDE
+    is_wide = open_console().width >= _WIDE
     features, homophily = ("features", "homophily") if is_wide else ("fea-\ntures", "homo-\nphily")
     rows = [
         (
@@ -42,10 +39,12 @@ def list_datasets(data_root: DataRoot = None, as_json: AsJson = False) -> None:
             ", ".join(item.splits),
             presence(item, data_root),
         )
-        for item in items
+        for item in catalogue().values()
     ]
     headings = ("name", "nodes", "edges", features, "classes", homophily, "splits", "files")
-    show(
+    show_result(
+        as_json,
+        [_summary(item, data_root) for item in catalogue().values()],
         table(headings, rows, left=("splits", "files"), wrap=("splits",), gap=2 if is_wide else 1),
         "Edges are distinct pairs of different nodes. More about one: adagpr data info NAME",
     )
@@ -53,27 +52,25 @@ def list_datasets(data_root: DataRoot = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def info(
-    name: Annotated[str, typer.Argument(help="A data set; see: adagpr data ls")],
+    name: Annotated[str, Argument(help="A data set; see: adagpr data ls")],
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
     """Describe one data set: its source, its size, and what to know before you trust it."""
     item = row(name)
-    if as_json:
-        show_json(_summary(item, data_root) | {"oddities": list(item.oddities), "files": item.files()})
-        return
-    oddities = [(f"{number}.", oddity) for number, oddity in enumerate(item.oddities, start=1)]
-    show(f"{item.title}. {item.description}", "", facts(_facts(item, data_root)), "")
-    show("To know before trusting a number:", facts(oddities, gap=1))
+    plain = {**_summary(item, data_root), "oddities": item.oddities, "files": item.files()}
+    known, oddities = facts(_facts(item, data_root)), [(f"{i}.", text) for i, text in enumerate(item.oddities, start=1)]
+    above, below = f"{item.title}. {item.description}", "To know before trusting a number:"
+    show_result(as_json, plain, above, "", known, "", below, facts(oddities, gap=1))
 
 
 @app.command()
 def fetch(
     names: Names = None,
-    all_sets: Annotated[bool, typer.Option("--all", help="Download every data set.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Download files again that are already here.")] = False,
+    all_sets: Annotated[bool, Option("--all", help="Download every data set.")] = False,
+    force: Annotated[bool, Option("--force", help="Download files again that are already here.")] = False,
     base_url: Annotated[
-        str | None, typer.Option("--from", metavar="URL", help="An http(s) mirror with the layout of the data folder.")
+        str | None, Option("--from", metavar="URL", help="An http(s) mirror with the layout of the data folder.")
     ] = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
@@ -92,10 +89,9 @@ def fetch(
 
         files = fetch_files(wanted, data_root, base_url, force, on_download)
     folder = folder_of(data_root)
-    if as_json:
-        show_json({"data_root": str(folder), "downloaded": [str(file.relative_to(folder)) for file in files]})
-    else:
-        show(f"Downloaded {len(files)} files to {folder}." if files else f"Nothing was missing in {folder}.")
+    plain = {"data_root": str(folder), "downloaded": [str(file.relative_to(folder)) for file in files]}
+    text = f"Downloaded {len(files)} files to {folder}." if files else f"Nothing was missing in {folder}."
+    show_result(as_json, plain, text)
 
 
 @app.command()
@@ -118,11 +114,8 @@ def _summary(item: DatasetRow, root: Path | None) -> dict[str, Any]:
     """One row as plain data."""
     home = sources()[item.source].model_dump() if item.source else None
     return {
-        "name": item.name,
-        "title": item.title,
-        "description": item.description,
+        **item.model_dump(include={"name", "title", "description", "splits"}),
         **item.counts.model_dump(),
-        "splits": list(item.splits),
         "default_split": item.default_split,
         "source": home,
         "presence": presence(item, root),

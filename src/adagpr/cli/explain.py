@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
-from adagpr.cli import console
+import adagpr
+from adagpr.cli.console import hops_that_fit, pluralize, show, show_json, show_section, table
 from adagpr.cli.options import AsJson, DataRoot, MovedFile, TrainedRun
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from adagpr.insight import Explanation, NodeExplanation
 
 _ROOM: Any = {"taken": 26, "each": 8, "rest": "what --json prints"}
@@ -22,8 +19,8 @@ _ROOM: Any = {"taken": 26, "each": 8, "rest": "what --json prints"}
 
 def explain(
     run: TrainedRun,
-    node: Annotated[str | None, typer.Option(metavar="ID", help="Also explain the prediction of this node.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Also write the tables into this folder, as Parquet files.")] = None,
+    node: Annotated[str | None, Option(metavar="ID", help="Also explain the prediction of this node.")] = None,
+    out: Annotated[Path | None, Option(help="Also write the tables into this folder, as Parquet files.")] = None,
     dataset: MovedFile = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
@@ -32,38 +29,35 @@ def explain(
 
     For example: adagpr explain runs/texas-adagpr-0123 --node 17
     """
-    from adagpr.insight import explain as explain_run
-
-    found = explain_run(run, node=node, dataset=dataset, data_root=data_root)
+    found = adagpr.explain(run, node=node, dataset=dataset, data_root=data_root)
     if out is not None:
         found.save(out)
     if as_json:
-        console.show_json(found.to_plain())
+        show_json(found.to_plain())
         return
-    console.show(f"{found.dataset}, split {found.split}: {found.model} with {len(found.layers)} layers", "")
-    console.show(*_coefficients(found), *_depth(found), *_worth(found))
+    show(f"{found.dataset}, split {found.split}: {found.model} with {len(found.layers)} layers", "")
+    _show_coefficients(found)
+    _show_depth(found)
+    if found.val_acc is not None:
+        _show_worth(found, found.val_acc)
     if found.node is not None:
-        console.show(*_node(found.node))
-    console.show(*found.remarks)
-
-
-def _section(heading: str, table: Table, *sentences: str) -> list[RenderableType]:
-    return [console.bold(heading), table, *sentences, ""]
+        _show_node(found.node)
+    show(*found.remarks)
 
 
 def _percent(value: float) -> str:
     return f"{value:.1f} %"
 
 
-def _coefficients(found: Explanation) -> list[RenderableType]:
-    shown, caption = console.hops_that_fit(len(found.layers[0].coefficients), **_ROOM)
+def _show_coefficients(found: Explanation) -> None:
+    shown, caption = hops_that_fit(len(found.layers[0].coefficients), **_ROOM)
     rows = []
     for part in found.layers:
         weights = ["0" if value == 0 else f"{value:.3f}" for value in part.coefficients[:shown]]
         rows.append((str(part.layer), *weights, f"{part.mean_hop:.2f}", str(part.max_hop)))
     headings = ("layer", *(f"hop {hop}" for hop in range(shown)), "mean hop", "farthest")
-    table = console.table(headings, rows, caption=caption)
-    return _section("How much of each hop each layer uses", table, *_reach_sentences(found))
+    drawn = table(headings, rows, caption=caption)
+    show_section("How much of each hop each layer uses", drawn, *_reach_sentences(found))
 
 
 def _reach_sentences(found: Explanation) -> list[str]:
@@ -71,96 +65,85 @@ def _reach_sentences(found: Explanation) -> list[str]:
     reach = found.reach
     if len(without) == len(found.layers):
         return ["No layer uses the graph: a prediction reads nothing but its own node."]
-    hops = f"{reach.total_hops} hop{'' if reach.total_hops == 1 else 's'}"
     who = "every node" if reach.num_sampled == reach.num_nodes else f"{reach.num_sampled} sampled nodes"
     first = "Every layer uses the graph."
     if without:
         first = f"Layers {', '.join(without)} use no graph." if without[1:] else f"Layer {without[0]} uses no graph."
     return [
         first,
-        f"Within the {hops} of all layers together a prediction reads {reach.mean_nodes:.1f} of {reach.num_nodes} "
-        f"nodes on average, {reach.max_nodes} at most (over {who}).",
+        f"Within the {pluralize(reach.total_hops, 'hop')} of all layers together a prediction reads "
+        f"{reach.mean_nodes:.1f} of {reach.num_nodes} nodes on average, {reach.max_nodes} at most (over {who}).",
     ]
 
 
-def _depth(found: Explanation) -> list[RenderableType]:
+def _show_depth(found: Explanation) -> None:
     places = [found.lambdas.index(value) for value in (-1.0, 0.0, 1.0)]
-    responses = [None, *(part.response for part in found.layers)]
     rows = []
-    for after, response in zip(found.smoothing, responses, strict=True):
+    for after, response in zip(found.smoothing, [None, *(part.response for part in found.layers)], strict=True):
         cells = ["" if response is None else f"{response[place]:.2f}" for place in places]
-        energies = (f"{after.dirichlet_energy:.3g}", f"{after.relative_energy:.3f}")
         distance = "" if after.cosine_distance is None else f"{after.cosine_distance:.3f}"
+        energies = (f"{after.dirichlet_energy:.3g}", f"{after.relative_energy:.3f}")
         rows.append((str(after.layer), *cells, *energies, distance))
     if found.network_response is not None:
-        cells = [f"{found.network_response[place]:.2f}" for place in places]
-        rows.append(("network", *cells, "", "", ""))
-    headings = ("layer", "at -1", "at 0", "at 1", "energy", "relative", "cosine distance")
-    return _section(
+        rows.append(("network", *(f"{found.network_response[place]:.2f}" for place in places), "", "", ""))
+    show_section(
         "What each layer does to the graph's spectrum, and how alike nodes are after it",
-        console.table(headings, rows),
+        table(("layer", "at -1", "at 0", "at 1", "energy", "relative", "cosine distance"), rows),
         "A response is what is left of a signal: at 1 of one that neighbours share, at -1 of one in which they "
         "differ. Small energy and cosine distance mean that nodes look alike; layer 0 is the input map.",
     )
 
 
-def _worth(found: Explanation) -> Iterator[RenderableType]:
-    if found.val_acc is None:
-        return
-    rows = [("as trained", _percent(found.val_acc), "", "", "")]
+def _show_worth(found: Explanation, val_acc: float) -> None:
+    rows = [("as trained", _percent(val_acc), "", "", "")]
     for item in found.ablations:
         counts = (str(item.right_only_with), str(item.right_only_without))
         rows.append((item.name, _percent(item.accuracy), f"{item.difference:+.1f}", *counts))
-    table = console.table(("", "accuracy", "worth", "right only with", "right only without"), rows)
     idle = [item.name.removeprefix("without ") for item in found.ablations[2:] if item.max_change == 0]
-    sentences = [
+    show_section(
+        f"What the graph is worth on {found.num_val} validation nodes",
+        table(("", "accuracy", "worth", "right only with", "right only without"), rows),
         "The trained weights are kept and only coefficients are changed, in every layer and without rescaling the "
         "others; 'without the graph' puts a 1 at hop 0. A network trained without it may do better: adagpr "
-        "train --without-graph."
-    ]
-    if idle:
-        sentences.append(f"Taking out {', '.join(idle)} changes no bit of any prediction.")
-    yield from _section(f"What the graph is worth on {found.num_val} validation nodes", table, *sentences)
+        "train --without-graph.",
+        *([f"Taking out {', '.join(idle)} changes no bit of any prediction."] if idle else []),
+    )
     for by, heading in (("degree", "neighbours"), ("homophily", "of its class")):
         groups = [
             (group.name, str(group.num_nodes), _percent(group.accuracy), _percent(group.accuracy_without_graph))
             for group in found.groups
             if group.by == by
         ]
-        yield from _section(f"Accuracy by {by}", console.table((heading, "nodes", "accuracy", "without graph"), groups))
+        show_section(f"Accuracy by {by}", table((heading, "nodes", "accuracy", "without graph"), groups))
 
 
-def _node(node: NodeExplanation) -> Iterator[RenderableType]:
+def _show_node(node: NodeExplanation) -> None:
+    from adagpr.insight import MOST_HOPS
+
     known = "its class is unknown" if node.label is None else f"its class is {node.label}"
-    yield (
+    show(
         f"Node {node.node} is predicted as {node.prediction} with probability {node.probability:.3f} ({known}); the "
         f"logit {node.logit:+.4f} is the sum of each of the next two lists.\n"
     )
     biases = [("bias of the output map", f"{node.bias_out:+.4f}"), ("bias of the input map", f"{node.bias_in:+.4f}")]
-    last = len(node.by_hops) - 1
-    by_hops = [(_paths(hop, hop == last), f"{value:+.4f}") for hop, value in enumerate(node.by_hops)]
-    yield from _section("By hops in all", console.table(("paths", "part"), [*biases, *by_hops]))
+    paths = [pluralize(hop, "hop") for hop in range(len(node.by_hops))]
+    if len(paths) == MOST_HOPS + 1:
+        paths[-1] = f"{MOST_HOPS} or more hops"
+    by_hops = [(name, f"{value:+.4f}") for name, value in zip(paths, node.by_hops, strict=True)]
+    show_section("By hops in all", table(("paths", "part"), [*biases, *by_hops]))
     sources = [(name, "", part) for name, part in biases]
     sources.append(("this node itself", "0", f"{node.own:+.4f}"))
     sources += [(item.node, str(item.distance), f"{item.contribution:+.4f}") for item in node.sources]
-    rest = node.num_sources - len(node.sources)
-    if rest:
+    if rest := node.num_sources - len(node.sources):
         sources.append((f"{rest} others", "", f"{node.others:+.4f}"))
-    yield from _section("By whose features", console.table(("node", "hops away", "part"), sources))
-    shown, caption = console.hops_that_fit(len(node.layers[0].hops), **_ROOM)
+    show_section("By whose features", table(("node", "hops away", "part"), sources))
+    shown, caption = hops_that_fit(len(node.layers[0].hops), **_ROOM)
+    headings = ("layer", *(f"hop {hop}" for hop in range(shown)), "from h0")
     rows = [
-        (str(flow.layer), *(f"{value:+.3f}" for value in flow.hops[:shown]), f"{flow.from_h0:+.3f}")
-        for flow in node.layers
+        (str(flow.layer), *(f"{value:+.3f}" for value in (*flow.hops[:shown], flow.from_h0))) for flow in node.layers
     ]
-    yield from _section(
+    show_section(
         "By layer and hop",
-        console.table(("layer", *(f"hop {hop}" for hop in range(shown)), "from h0"), rows, caption=caption),
+        table(headings, rows, caption=caption),
         "A row, the 'from h0' of the rows below it and the bias of the output map add up to the logit.",
     )
-
-
-def _paths(hops: int, is_last: bool) -> str:
-    from adagpr.insight import MOST_HOPS
-
-    more = " or more" if is_last and hops == MOST_HOPS else ""
-    return f"{hops}{more} hop{'' if hops == 1 else 's'}"

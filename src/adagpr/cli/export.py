@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 from typer import Option
 
-from adagpr.cli.console import show, show_json, table
+import adagpr
+from adagpr.cli.console import show_result, table
 from adagpr.cli.options import AsJson, DataRoot, MovedFile, TrainedRun
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from adagpr.exporting import ExportFormat, ExportReport
 
 
@@ -32,37 +31,40 @@ def export(
 
     For example: adagpr export runs/texas-adagpr-0123 --format onnx -o texas.onnx
     """
-    from adagpr.exporting import export as export_run
+    report = adagpr.export(run, cast("ExportFormat", format), out, dataset=dataset, data_root=data_root)
+    layers = [
+        (
+            str(item.layer),
+            (", ".join(map(str, item.hops)) or "only h0") if item.kept else "left out",
+            *(str(item.products), str(item.products_left)),
+        )
+        for item in report.layers
+    ]
+    show_result(
+        as_json,
+        report.to_plain(),
+        table(("layer", "hops used", "products", "left"), layers),
+        "",
+        table(("", "as trained", "exported", "saved"), _savings(report)),
+        "",
+        *_sentences(report),
+    )
 
-    report = export_run(run, cast("ExportFormat", format), out, dataset=dataset, data_root=data_root)
-    if as_json:
-        show_json(report.to_plain())
-    else:
-        show(_layers(report), "", _savings(report), "", *_sentences(report))
 
-
-def _layers(report: ExportReport) -> Table:
-    rows = []
-    for item in report.layers:
-        used = (", ".join(map(str, item.hops)) or "only h0") if item.kept else "left out"
-        rows.append((str(item.layer), used, str(item.products), str(item.products_left)))
-    return table(("layer", "hops used", "products", "left"), rows)
-
-
-def _savings(report: ExportReport) -> Table:
+def _savings(report: ExportReport) -> list[tuple[str, ...]]:
     before, after = report.before, report.after
-    rows = [
+    costs = [
         ("sparse products", before.sparse_products, after.sparse_products),
         ("multiply-adds per node", before.per_node, after.per_node),
         ("multiply-adds per edge", before.per_edge, after.per_edge),
     ]
     if report.measured is not None:
-        rows.append(("multiply-adds per pass", report.measured.multiply_adds, report.measured.multiply_adds_left))
-    rows.append(("parameters", before.parameters, after.parameters))
+        costs.append(("multiply-adds per pass", report.measured.multiply_adds, report.measured.multiply_adds_left))
+    costs.append(("parameters", before.parameters, after.parameters))
     # The z turns a rounded -0.0 into 0.0.
-    saved = [f"{100 * (1 - new / old):z.1f} %" if old else "" for _, old, new in rows]
-    cells = [(name, f"{old:,}", f"{new:,}", share) for (name, old, new), share in zip(rows, saved, strict=True)]
-    return table(("", "as trained", "exported", "saved"), cells)
+    return [
+        (name, f"{old:,}", f"{new:,}", f"{100 * (1 - new / old):z.1f} %" if old else "") for name, old, new in costs
+    ]
 
 
 def _sentences(report: ExportReport) -> list[str]:

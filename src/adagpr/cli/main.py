@@ -58,7 +58,8 @@ for name in (
     *("train", "predict", "models", "tune", "explain", "bounds", "report"),
     *("plot", "export", "compare", "reproduce", "partition", "bench"),
 ):
-    app.command()(getattr(import_module(f"adagpr.cli.{name}"), name))
+    home = import_module(f"adagpr.cli.{'report' if name == 'plot' else name}")
+    app.command()(getattr(home, name))
 app.add_typer(data.app, name="data")
 
 

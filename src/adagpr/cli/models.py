@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument
 
-from adagpr.cli.console import note, show, show_json, table
+from adagpr.cli.console import note, show, show_json, show_result, table
 from adagpr.cli.options import AsJson
-
-if TYPE_CHECKING:
-    from adagpr.nn import ModelInfo
 
 
 def models(
@@ -22,28 +19,23 @@ def models(
     from adagpr.nn import MODELS, describe_model
 
     if name is not None:
-        _one(describe_model(name), as_json)
+        _show_one(name, as_json)
         return
     reasons = {key: model.why_unavailable() for key, model in MODELS.items()}
     found = [describe_model(key) for key, reason in reasons.items() if reason is None]
-    if as_json:
-        show_json([asdict(item) for item in found])
-    else:
-        _all(found)
+    headings, texts = ("name", "paper", "layers", "parameters", "good for"), ("paper", "good for")
+    rows = [(row.name, row.paper, str(row.num_layers or "-"), f"{row.num_parameters:,}", row.good_for) for row in found]
+    remark = "\nLayers are the default; parameters are counted for Cora. Options of one: adagpr models NAME"
+    show_result(as_json, list(map(asdict, found)), table(headings, rows, left=texts, wrap=texts), remark)
     note(*(f"'{key}' is left out. {reason}" for key, reason in reasons.items() if reason is not None))
 
 
-def _all(found: list[ModelInfo]) -> None:
-    headings = ("name", "paper", "layers", "parameters", "good for")
-    rows = [(row.name, row.paper, str(row.num_layers or "-"), f"{row.num_parameters:,}", row.good_for) for row in found]
-    show(table(headings, rows, left=("paper", "good for"), wrap=("paper", "good for")))
-    show("\nLayers are the default; parameters are counted for Cora. Options of one: adagpr models NAME")
-
-
-def _one(found: ModelInfo, as_json: bool) -> None:
+def _show_one(name: str, as_json: bool) -> None:
+    """The options of one model, and those of training."""
+    from adagpr.nn import describe_model
     from adagpr.training import TrainingConfig
 
-    training = TrainingConfig().model_dump()
+    found, training = describe_model(name), TrainingConfig().model_dump()
     if as_json:
         show_json({**asdict(found), "training": training})
         return

@@ -1,24 +1,23 @@
-"""``adagpr report``: one page of a run, or of several side by side."""
+"""``adagpr report`` and ``adagpr plot``: what runs show, as one page and as files for a paper."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
-from adagpr.cli.console import show, show_json
+import adagpr
+from adagpr.cli.console import show_result
 from adagpr.cli.options import AsJson, DataRoot
 
 
 def report(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Folder of a run, or of several runs of one model.")
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
+    runs: Annotated[list[Path], Argument(metavar="RUN...", help="Folder of a run, or of several runs of one model.")],
+    out: Annotated[Path, Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
     name: Annotated[
         list[str] | None,
-        typer.Option(help="Name of a folder on the page; repeat it for each. Default: data set and model."),
+        Option(help="Name of a folder on the page; repeat it for each. Default: data set and model."),
     ] = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
@@ -27,11 +26,25 @@ def report(
 
     For example: adagpr report runs/texas-adagpr runs/texas-gcn -o texas.html
     """
-    from adagpr import reporting
-
-    file = reporting.report(runs, out, names=name or None, data_root=data_root)
+    file = adagpr.report(runs, out, names=name or None, data_root=data_root)
     size = file.stat().st_size
-    if as_json:
-        show_json({"file": str(file), "bytes": size, "runs": [str(run) for run in runs]})
-    else:
-        show(f"{file}  {size / 1e6:.1f} MB")
+    plain = {"file": str(file), "bytes": size, "runs": [str(run) for run in runs]}
+    show_result(as_json, plain, f"{file}  {size / 1e6:.1f} MB")
+
+
+def plot(
+    run: Annotated[Path, Argument(metavar="RUN", help="Folder of a run, or of several runs of one model.")],
+    out: Annotated[Path, Option("--out", "-o", help="Folder of the pictures.")] = Path("figures"),
+    only: Annotated[
+        list[str] | None,
+        Option(help="Only coefficients, evolution, training, worth, filter, smoothing, trust or bound; repeatable."),
+    ] = None,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw the pictures of a run as PDF, PNG and SVG.
+
+    For example: adagpr plot runs/texas-adagpr --only evolution -o figures
+    """
+    files = [str(file) for file in adagpr.plot(run, out, only=only or (), data_root=data_root).files]
+    show_result(as_json, files, *files)

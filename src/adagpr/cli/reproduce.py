@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -105,20 +106,18 @@ def _done(target: str, group: list[tuple[Cell, str]]) -> Grid:
     """How many of a target's numbers are done, a row for each method, a column for each data set."""
     from adagpr.data import catalogue
 
-    counts: dict[tuple[str, str], list[str]] = {}
-    for cell, state in group:
-        counts.setdefault((cell.row.method, cell.row.dataset), []).append(state)
-    datasets = [name for name in catalogue() if any(dataset == name for _, dataset in counts)]
-    rows = []
-    for method in dict.fromkeys(method for method, _ in counts):
-        found = [counts.get((method, dataset), []) for dataset in datasets]
-        rows.append((method, *(f"{states.count('done')}/{len(states)}" if states else "" for states in found)))
+    everything = Counter((cell.row.method, cell.row.dataset) for cell, _ in group)
+    done = Counter((cell.row.method, cell.row.dataset) for cell, state in group if state == "done")
+    methods, used = (dict.fromkeys(names) for names in zip(*everything, strict=True))
+    datasets = [name for name in catalogue() if name in used]
+    cells = {pair: f"{done[pair]}/{number}" for pair, number in everything.items()}
+    rows = [(method, *(cells.get((method, dataset), "") for dataset in datasets)) for method in methods]
     return console.table(("method", *datasets), rows, title=f"{target}: done of all")
 
 
 def _show_tables(report: TargetReport) -> None:
     """Tables on a terminal, Markdown elsewhere."""
-    terminal = console.stdout()
+    terminal = console.open_console()
     if not terminal.is_terminal:
         typer.echo(report.text)
         return

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-import typer
 from typer import Argument, Option
 
-from adagpr.cli.console import show_json, training_bar
-from adagpr.cli.options import AsJson, DataRoot, Jobs, SplitName, check_tables, show_notes, takes_tables
-from adagpr.cli.request import Request, read_request
-from adagpr.cli.train_partition import Precision, train_partition
+import adagpr
+from adagpr.cli.console import show, show_json, training_bar
+from adagpr.cli.options import AsJson, DataRoot, Jobs, Request, SplitName, load_data, read_request, takes_tables
 from adagpr.errors import InputError
+
+Precision = Literal["float32", "bfloat16"]
 
 
 @takes_tables
@@ -62,37 +63,24 @@ def train(
 
     For example: adagpr train cora --set num_layers=16 --seed 0 --seed 1
     """
-    from adagpr.data import load
-    from adagpr.reporting import report
-    from adagpr.training import describe_data, fit_all, summarise
-
-    request = read_request(config, settings or [])
-    check_tables(dataset, tables, request.data if request.dataset == "tables" else {})
-    if tables:
-        dataset = "tables"
-    options = request.options | ({} if device is None else {"device": device})
-    stored_seed = options.pop("seed", 0)
+    request = read_request(config, settings or [], dataset=dataset, split=split, model=model, tables=tables)
+    if device is not None:
+        request.options["device"] = device
+    stored_seed = request.options.pop("seed", 0)
     seeds = seed or [stored_seed]
-    model = model or request.model
     if partitions is not None:
-        if dataset is not None or split is not None or without_graph:
+        if dataset is not None or tables or split is not None or without_graph:
             raise InputError("--partitions replaces a data set, its tables and its split.")
-        train_partition(partitions, model, seeds, out, batch_parts, border, options, as_json)
+        _train_on_parts(partitions, request, seeds, out, batch_parts, border, as_json)
         return
-    graph, splits = load(
-        dataset or request.dataset, split or request.split, data_root=data_root, **{**request.data, **tables}
-    )
-    if tables and not as_json:
-        show_notes(graph)
-    if dataset is None and split is None:
-        _check_sums(request, describe_data(graph, splits[0]))
-    num_runs = len(splits) * len(seeds)
+    graph, splits = load_data(request, data_root, with_notes=bool(tables) and not as_json)
     folders: list[Path] = []
-    with training_bar(lambda: next(iter(folders), None), options, num_runs, without_graph) as (start, end):
-        runs = fit_all(
+    num_runs = len(splits) * len(seeds)
+    with training_bar(lambda: next(iter(folders), None), request.options, num_runs, without_graph) as (start, end):
+        runs = adagpr.fit_all(
             graph,
             splits,
-            model,
+            request.model,
             seeds=seeds,
             out=out,
             root=Path("runs") if out is None else None,
@@ -101,22 +89,23 @@ def train(
             on_epoch=start,
             on_end=end,
             **_processes(jobs),
-            **options,
+            **request.options,
         )
     if not runs.is_complete:
         # The rank that ends last sees all of them, if all write to one disk.
         num_done = len(runs) + len(runs.baseline_runs)
-        typer.echo(f"rank {os.environ['RANK']} is done; {num_done} of {runs.num_asked} runs are complete")
+        show(f"rank {os.environ['RANK']} is done; {num_done} of {runs.num_asked} runs are complete")
         return
     folder = runs.folder or Path()
     models = [runs, runs.baseline_runs] if without_graph else [runs]
     names = ["with the graph", "without the graph"] if without_graph else None
-    report(models, folder / "report.html", names=names, graph=graph, splits=splits)
+    adagpr.report(models, folder / "report.html", names=names, graph=graph, splits=splits)
     if as_json:
-        result: dict[str, Any] = {"folder": str(folder), **summarise(runs)}
-        if without_graph:
-            result["without_graph"] = summarise(runs.baseline_runs)
-        show_json({**result, "runs": [{"folder": str(run.folder), **run.record} for run in runs]})
+        from adagpr.training import summarise
+
+        baseline = {"without_graph": summarise(runs.baseline_runs)} if without_graph else {}
+        records = [{"folder": str(run.folder), **run.record} for run in runs]
+        show_json({"folder": str(folder), **summarise(runs), **baseline, "runs": records})
     else:
         from adagpr.cli.train_view import show_runs
 
@@ -133,9 +122,27 @@ def _processes(jobs: int | None) -> dict[str, Any]:
     return {"rank": rank, "world_size": size, "num_workers": jobs or max(1, num_cores() // beside)}
 
 
-def _check_sums(request: Request, data: dict[str, Any]) -> None:
-    """Refuses to repeat a run on other data than it was made on."""
-    for key, value in request.sums.items():
-        if data[key] != value:
-            what = key.removesuffix("_sha256")
-            raise InputError(f"The configuration was written for another {what} of '{request.dataset}': {key} differs.")
+def _train_on_parts(
+    folder: Path,
+    request: Request,
+    seeds: Sequence[int],
+    out: Path | None,
+    batch_parts: int | None,
+    border: Precision,
+    as_json: bool,
+) -> None:
+    """One training on a partition, by this process or by all that torchrun started; only rank 0 prints."""
+    if len(seeds) > 1:
+        raise InputError("--partitions trains with one --seed at a time.")
+    is_first = os.environ.get("RANK", "0") == "0"
+    run = out or Path("runs") / f"{folder.name}-{request.model}-seed-{seeds[0]}"
+    options = {**request.options, "seed": seeds[0], "per_batch": batch_parts, "border": border}
+    with training_bar(run, request.options) as (start, _):
+        on_epoch = start(0) if is_first else None
+        record = adagpr.fit_partition(folder, request.model, out=run, on_epoch=on_epoch, **options)
+    if is_first and as_json:
+        show_json({"folder": str(run), **record})
+    elif is_first:
+        from adagpr.cli.train_view import show_partition_run
+
+        show_partition_run(record, run)

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
+import adagpr
 from adagpr.cli.console import progress, show, show_json, table
 from adagpr.cli.interruption import interruptible
-from adagpr.cli.options import AsJson, DataRoot, Dataset, Jobs, SplitName, check_tables, show_notes, takes_tables
-from adagpr.cli.request import read_request
+from adagpr.cli.options import AsJson, DataRoot, Dataset, Jobs, SplitName, load_data, read_request, takes_tables
 from adagpr.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,34 +23,32 @@ _SAVED = {"*": "The same command resumes; trials that were running are run again
 
 @takes_tables
 def tune(
-    out: Annotated[Path, typer.Option(help="Folder of the study.")],
+    out: Annotated[Path, Option(help="Folder of the study.")],
     dataset: Dataset = None,
-    model: Annotated[str, typer.Option(help="Name of the model.")] = "adagpr",
+    model: Annotated[str, Option(help="Name of the model.")] = "adagpr",
     space: Annotated[
         str | None,
-        typer.Option(
-            help="Name of a search space, or a .toml file. Default: the paper's for this data set, else general."
-        ),
+        Option(help="Name of a search space, or a .toml file. Default: the paper's for this data set, else general."),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Fix an option instead of searching it; repeatable."),
+        Option("--set", metavar="KEY=VALUE", help="Fix an option instead of searching it; repeatable."),
     ] = None,
     split: SplitName = None,
     splits: Annotated[
-        str, typer.Option(help="Splits to search on, such as 0 or 0,3,5 or all; the result is tested on every split.")
+        str, Option(help="Splits to search on, such as 0 or 0,3,5 or all; the result is tested on every split.")
     ] = "0",
-    trials: Annotated[int, typer.Option(min=1, help="Number of trials, including pruned ones.")] = 40,
+    trials: Annotated[int, Option(min=1, help="Number of trials, including pruned ones.")] = 40,
     jobs: Jobs = None,
     storage: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="FILE|URL",
             help="Where trials are stored: a journal file, or for several machines postgresql://USER@HOST/DATABASE "
             "(password in PGPASSWORD or ~/.pgpass). Default: a journal in the folder.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the search and of every training.")] = 0,
+    seed: Annotated[int, Option(help="Seed of the search and of every training.")] = 0,
     data_root: DataRoot = None,
     *,
     tables: dict[str, Any],
@@ -61,18 +59,13 @@ def tune(
     If it is stopped, the same command resumes; with more --trials it continues the search.
     For example: adagpr tune texas --trials 40 --jobs 2 --out runs/tune-texas
     """
-    request = read_request(None, settings or [])
+    request = read_request(None, settings or [], dataset=dataset, split=split, tables=tables)
     tune_on = _positions(splits)
-    from adagpr import tuning
-    from adagpr.data import load
-
-    check_tables(dataset, tables)
-    dataset = "tables" if tables else dataset
-    if dataset is None:
+    if request.dataset is None:
         raise InputError("Name a data set, or give tables with --nodes, --edges and --label.")
-    graph, found = load(dataset, split, data_root=data_root, **{**request.data, **tables})
-    if tables and not as_json:
-        show_notes(graph)
+    graph, found = load_data(request, data_root, with_notes=bool(tables) and not as_json)
+    from adagpr.tuning import without_password
+
     with interruptible(out, _SAVED), progress(remaining=True) as bars:
 
         def update(state: StudyProgress) -> None:
@@ -80,7 +73,7 @@ def tune(
             note = f"{state.num_done}/{state.num_trials} trials, {best}"
             bars.update("searching" if state.num_done < state.num_trials else "testing", state.num_done, trials, note)
 
-        result = tuning.tune(
+        result = adagpr.tune(
             graph,
             found,
             model,
@@ -93,7 +86,7 @@ def tune(
             storage=storage,
             seed=seed,
             on_change=update,
-            command=shlex.join(["adagpr", *(tuning.without_password(word) for word in sys.argv[1:])]),
+            command=shlex.join(["adagpr", *map(without_password, sys.argv[1:])]),
         )
     if as_json:
         show_json({"folder": str(out), **result.record})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adagpr.cli.request import read_request
+from adagpr.cli.options import read_request
 from adagpr.errors import InputError
 
 
