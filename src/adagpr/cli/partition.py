@@ -55,19 +55,13 @@ def partition(
     """
     check_tables(dataset, tables)
     budget = None if memory is None else _bytes(memory)
+    options: dict[str, Any] = {"method": method, "memory": budget, "seed": seed, "data_root": data_root, **tables}
     with interruptible(out, {"*": "The same command resumes with what is not done."}), progress() as bars:
-        made = adagpr.partition(
-            dataset,
-            split,
-            parts=parts,
-            out=out,
-            method=method,
-            memory=budget,
-            seed=seed,
-            data_root=data_root,
-            on_progress=lambda stage, done, total: bars.update(stage, done, total or None),
-            **tables,
-        )
+
+        def on_progress(stage: str, done: int, total: int) -> None:
+            bars.update(stage, done, total or None)
+
+        made = adagpr.partition(dataset, split, parts=parts, out=out, on_progress=on_progress, **options)
     manifest = made.manifest
     nodes, edges = [part.num_nodes for part in manifest.parts], [part.num_edges for part in manifest.parts]
     plain = {

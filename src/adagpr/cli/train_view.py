@@ -64,7 +64,9 @@ def _show_coefficients(layers: Sequence[Sequence[float]], mean: str = "") -> Non
     """Prints the weight of each hop in each layer."""
     shown, caption = hops_that_fit(len(layers[0]), taken=8, each=7, rest="record.json")
     zero = "·" if open_console().encoding.startswith("utf") else "."
-    rows = [(f"{layer:>5}", *(_shade(value, zero) for value in row[:shown])) for layer, row in enumerate(layers, 1)]
+    rows = [
+        (Text(f"{layer:>5}"), *(_shade(value, zero) for value in row[:shown])) for layer, row in enumerate(layers, 1)
+    ]
     headings = ["layer", *(f"hop {hop}" for hop in range(shown))]
     show_section(f"How much of each hop each layer uses{mean}", table(headings, rows, caption=caption))
 
