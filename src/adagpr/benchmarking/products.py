@@ -6,7 +6,7 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -68,10 +68,6 @@ class Product:
         """Times it once more."""
         self.step()
         self.times.append(median(seconds_of(self.step) for _ in range(_REPEATS)) / self.number)
-
-    def settle(self, speeds: Sequence[float]) -> None:
-        """Sets ``seconds``, given the speed of each round."""
-        self.seconds = median(time * speed for time, speed in zip(self.times, speeds, strict=True))
 
     def to_plain(self) -> dict[str, Any]:
         """For a record."""

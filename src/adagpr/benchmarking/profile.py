@@ -164,7 +164,7 @@ def profile_epoch(state: State, inputs: TrainingData, rounds: int = 20) -> Profi
     stacks = _corrected(_medians(traced, speeds), counts, phases)
     categories = {name: (_total(stacks, "training", name), _total(stacks, "evaluation", name)) for name in CATEGORIES}
     for item in found:
-        item.settle(speeds)
+        item.seconds = median(time * speed for time, speed in zip(item.times, speeds, strict=True))
     return Profile(sum(phases.values()), categories, found, stacks, torch.get_num_threads())
 
 
