@@ -42,7 +42,10 @@ from adagpr.files import read_json, write_json, write_text
 from adagpr.graph import Graph
 from adagpr.nn import build
 from adagpr.ops import buffer_pool, watch_kernels
-from adagpr.partitioning import IMBALANCE, PATIENCE, metis_memory, partition_graph
+from adagpr.partitioning import partition_graph
+from adagpr.partitioning.assign import IMBALANCE
+from adagpr.partitioning.cut import metis_memory
+from adagpr.partitioning.process_group import PATIENCE
 from adagpr.system import describe_machine, forget_peak_memory, peak_memory_mb
 from adagpr.training import (
     CHECKPOINT_SECONDS,

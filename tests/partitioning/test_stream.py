@@ -114,10 +114,8 @@ def test_the_bytes_do_not_depend_on_the_memory(tmp_path: Path, monkeypatch: pyte
     nodes = node_table("text")
     files = saved(tmp_path, "parquet", nodes, edge_table(nodes, weighted=True))
     partition_tables(*files, 4, tmp_path / "much", 1e9, **OPTIONS)
-    for name, size in (("MIN_SLICE", 20_000), ("MAX_ROWS", 100)):
-        monkeypatch.setattr(f"adagpr.partitioning.tables_job.{name}", size)
-    for name, size in (("NUM_BUCKETS", 7), ("NUM_UNITS", 50)):
-        monkeypatch.setattr(f"adagpr.partitioning.disk_rows.{name}", size)
+    for name, size in (("MIN_SLICE", 20_000), ("MAX_ROWS", 100), ("NUM_BUCKETS", 7), ("NUM_UNITS", 50)):
+        monkeypatch.setattr(f"adagpr.partitioning.work_folder.{name}", size)
     partition_tables(*files, 4, tmp_path / "little", 400_000, **OPTIONS)
     assert files_of(tmp_path / "much") == files_of(tmp_path / "little")
 

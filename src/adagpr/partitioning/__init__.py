@@ -1,10 +1,9 @@
 """Graphs that do not fit: partitions on disk, borders exchanged between ranks, batches of parts."""
 
-from adagpr.partitioning.assign import IMBALANCE
-from adagpr.partitioning.cut import metis_memory, partition_graph
+from adagpr.partitioning.cut import partition_graph
 from adagpr.partitioning.partition import partition
-from adagpr.partitioning.parts import Manifest, Part, Parts, open_parts, part_name, positions
-from adagpr.partitioning.process_group import PATIENCE, Group, group_from_environment
+from adagpr.partitioning.parts import Manifest, Part, Parts, open_parts, positions
+from adagpr.partitioning.process_group import Group, group_from_environment
 from adagpr.partitioning.shards import (
     HaloExchange,
     StoredOperator,
@@ -18,8 +17,6 @@ from adagpr.partitioning.shards import (
 )
 
 __all__ = [
-    "IMBALANCE",
-    "PATIENCE",
     "Group",
     "HaloExchange",
     "Manifest",
@@ -31,10 +28,8 @@ __all__ = [
     "group_from_environment",
     "induced",
     "join",
-    "metis_memory",
     "open_parts",
     "operator_of",
-    "part_name",
     "partition",
     "partition_graph",
     "parts_of_rank",

@@ -32,21 +32,11 @@ import torch
 from adagpr.data import parse_split, tables
 from adagpr.errors import InputError
 from adagpr.graph import SPLIT_NAMES, Split
-from adagpr.partitioning import tables_job
+from adagpr.partitioning import work_folder
 from adagpr.partitioning.assign import Block, OnProgress, block_size, check_num_parts, greedy, ignore_progress
 from adagpr.partitioning.cut import Numbering, PartitionState, complete, metis_memory, write_parts
-from adagpr.partitioning.disk_rows import (
-    ENTRIES,
-    EdgeSorter,
-    RowMerger,
-    append,
-    fresh,
-    ranges,
-    read_bucket,
-    read_entries,
-)
 from adagpr.partitioning.parts import ROLES, Manifest, Parts, Rows, positions, roles
-from adagpr.partitioning.tables_job import BYTES_PER_NODE, BYTES_PER_TEXT_ID, MAX_EDGES, Job
+from adagpr.partitioning.work_folder import ENTRIES, MAX_EDGES, EdgeSorter, Job, RowMerger, append, fresh, ranges
 
 MAX_NODES = 2**31 - 1
 _AS_IS = (
@@ -144,14 +134,15 @@ def _scan(job: Job, as_text: bool) -> tuple[Any, tables.Labels, np.ndarray]:
     """Ids, labels and what the rows say of the split; no ids where they were to be whole numbers and are not."""
     num_nodes, columns = job.nodes.num_rows, job.columns
     has_texts = as_text or job.nodes.kind(columns.id) == "text"
-    needed = num_nodes * (BYTES_PER_NODE + (BYTES_PER_TEXT_ID if has_texts else 0)) + tables_job.MIN_SLICE
+    each = work_folder.BYTES_PER_NODE + (work_folder.BYTES_PER_TEXT_ID if has_texts else 0)
+    needed = num_nodes * each + work_folder.MIN_SLICE
     if needed > job.memory:
         raise InputError(
             f"{job.nodes.name}: what is kept of {num_nodes} nodes needs {needed / 1e9:.3f} GB of memory, but "
             f"{job.memory / 1e9:.3f} GB are allowed."
         )
     ids, codes, labels = [], [], tables.Labels(job.nodes.where(str(columns.label)), str(columns.label))
-    for block in job.nodes.blocks(columns.of_nodes, tables_job.MAX_ROWS):
+    for block in job.nodes.blocks(columns.of_nodes, work_folder.MAX_ROWS):
         own = tables.ids_of(block, columns.id)
         if pa.types.is_large_string(own.type) and not has_texts:
             return None, labels, np.empty(0)
@@ -223,8 +214,7 @@ def _assign(job: Job) -> dict[str, Any]:
 
     def read_rows() -> Iterator[Block]:
         for low, high in ranges(indptr, job.slice_bytes // 64, block_size(num_nodes, job.num_parts)):
-            columns = read_entries(job.state.work, "columns", indptr, low, high)
-            yield low, indptr[low : high + 1] - indptr[low], columns
+            yield low, indptr[low : high + 1] - indptr[low], job.entries("columns", indptr, low, high)
 
     job.keep("part", greedy(read_rows, num_nodes, int(indptr[-1]), job.num_parts, on_progress=job.on_progress))
     return {}
@@ -236,8 +226,8 @@ def _scatter(job: Job) -> dict[str, Any]:
     # As in `Graph.fingerprint`.
     hasher = hashlib.sha256(json.dumps([job.num_features, job.state.stages["nodes"]["class_names"]]).encode())
     if ids is not None:
-        for low in range(0, len(ids), tables_job.MAX_ROWS):
-            texts = ids[low : low + tables_job.MAX_ROWS].cast(pa.large_string()).to_pylist()
+        for low in range(0, len(ids), work_folder.MAX_ROWS):
+            texts = ids[low : low + work_folder.MAX_ROWS].cast(pa.large_string()).to_pylist()
             hasher.update(f"{', ' if low else '['}{json.dumps(texts)[1:-1]}".encode())
         hasher.update(b"]")
 
@@ -262,7 +252,7 @@ def _scattered_entries(job: Job, name: str, part: np.ndarray, indptr: np.ndarray
         if name == "weights" and not job.is_weighted:
             yield np.ones(int(indptr[high] - indptr[low]))
             continue
-        entries = read_entries(job.state.work, name, indptr, low, high)
+        entries = job.entries(name, indptr, low, high)
         append(folder, np.repeat(part[low:high], np.diff(indptr[low : high + 1])), entries)
         job.on_progress("sorting the edges", high, len(part))
         yield entries
@@ -283,7 +273,7 @@ def _ordered_features(job: Job) -> Iterator[tuple[int, np.ndarray]]:
         yield from _features(job)
         return
     rank, width, folder = job.load("rank"), job.num_features, fresh(job.state.work / "features-by-place")
-    step = max(1, min(tables_job.MAX_ROWS, job.slice_bytes // 4 // (16 * width + 64)))
+    step = max(1, min(work_folder.MAX_ROWS, job.slice_bytes // 4 // (16 * width + 64)))
     for first, x in _features(job):
         places = rank[first : first + len(x)].astype(np.int32)
         append(folder, places // step, np.concatenate([places.view(np.float32)[:, None], x], axis=1))
@@ -297,7 +287,7 @@ def _ordered_features(job: Job) -> Iterator[tuple[int, np.ndarray]]:
 def _features(job: Job) -> Iterator[tuple[int, np.ndarray]]:
     """The features in the order of the table, each block with the position of its first row."""
     names = [entry.name for entry in job.features[0]]
-    rows = max(256, min(tables_job.MAX_ROWS, job.slice_bytes // 4 // (32 * job.num_features + 64)))
+    rows = max(256, min(work_folder.MAX_ROWS, job.slice_bytes // 4 // (32 * job.num_features + 64)))
     for block in job.nodes.blocks(names, rows):
         x = np.concatenate([entry.block(block) for entry in job.features[0]], axis=1)
         yield int(block.rows[0]) - 1, x
@@ -342,7 +332,7 @@ def _rows(job: Job, number: int, numbering: Numbering, lengths: np.ndarray) -> R
     """A part, from the files of its rows; ``lengths`` are the entries of each row of the graph."""
     places, ids = numbering.positions(number), job.load_ids()
     indptr = np.concatenate([[0], np.cumsum(lengths[places])])
-    columns, weights = (read_bucket(job.state.work / f"{name}-of-parts", number, ENTRIES[name]) for name in ENTRIES)
+    columns, weights = (job.entries_of_part(name, number) for name in ENTRIES)
     weights = weights if job.is_weighted else np.ones(len(columns))
     # Copied on writing, which nobody does: torch takes no array that cannot be written.
     x = np.memmap(job.state.work / "features" / str(number), np.float32, "c", shape=(len(places), job.num_features))

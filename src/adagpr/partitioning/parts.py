@@ -43,36 +43,24 @@ Method = Literal["metis", "greedy"]
 
 @dataclass(frozen=True)
 class PartInfo:
-    """One part in the manifest; ``num_cut`` of its entries have a column in another part.
-
-    ``files`` has the size in bytes and the SHA-256 sum of each file.
-    """
+    """One part in the manifest."""
 
     num_nodes: int
     num_edges: int
     num_halo: int
-    num_cut: int
-    files: dict[str, dict[str, Any]]
+    num_cut: int  # entries whose column is in another part
+    files: dict[str, dict[str, Any]]  # size in bytes and SHA-256 sum of each
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is known of a partition without opening its parts.
+    """What is known of a partition without opening its parts; notes, origin and recipe are those of its `Graph`."""
 
-    Attributes:
-        key: Names the partition; each of its files carries it.
-        is_symmetric: Whether every edge has its reverse with the same weight.
-        method: How nodes were assigned to parts.
-        notes: What a reader of a result on this graph must know.
-        origin: The arguments of `adagpr.load` that give the graph, if it came from there.
-        recipe: How the features were made from tables, if they were.
-    """
-
-    key: str
+    key: str  # names the partition; each of its files carries it
     name: str
     num_features: int
     class_names: tuple[str, ...]
-    is_symmetric: bool
+    is_symmetric: bool  # every edge has its reverse with the same weight
     method: Method
     split: str
     num_train: int

@@ -27,16 +27,11 @@ _SIOCGIFADDR = 0x8915
 
 
 class Group:
-    """One rank among those of a training.
-
-    Attributes:
-        device: Where tensors have to be to be sent.
-        num_bytes: Bytes that this rank has sent to others for products, see `all_to_all`.
-    """
+    """One rank among those of a training; what it sends has to be on ``device``."""
 
     def __init__(self, rank: int = 0, size: int = 1, device: str = "cpu") -> None:
         self.rank, self.size, self.device = rank, size, device
-        self.num_bytes = 0
+        self.num_bytes = 0  # that this rank has sent to others for products, by `all_to_all`
 
     def sum_(self, values: Tensor) -> Tensor:
         """Adds up a tensor over all ranks, in place."""

@@ -107,19 +107,12 @@ def operator_of(rows: Rows, self_loops: bool, is_symmetric: bool, dtype: torch.d
 
 @dataclass(frozen=True, eq=False)
 class HaloExchange:
-    """Which rows go to other ranks and come from them.
-
-    Attributes:
-        rows: The rows of this rank that others read: those for rank 0, then those for rank 1, and so on.
-        num_sent: How many of them go to each rank.
-        num_received: How many rows come from each rank.
-        sent_as: In which precision rows are sent, by default their own.
-    """
+    """Which rows go to other ranks and come from them, and in which precision, by default their own."""
 
     group: Group
-    rows: Tensor
-    num_sent: list[int]
-    num_received: list[int]
+    rows: Tensor  # of this rank that others read: those for rank 0, then those for rank 1, and so on
+    num_sent: list[int]  # of them to each rank
+    num_received: list[int]  # from each rank
     sent_as: torch.dtype | None = None
 
     @classmethod

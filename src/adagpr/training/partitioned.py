@@ -32,7 +32,6 @@ from adagpr.partitioning import (
     Parts,
     group_from_environment,
     open_parts,
-    part_name,
     parts_of_rank,
     positions,
     stored_operator,
@@ -260,7 +259,7 @@ def _write_predictions(
     roles = np.array(["", *SPLIT_NAMES], dtype=object)
     table = table.add_column(1, "part", pa.array(roles[role].tolist(), pa.string()))
     table = table.add_column(2, "label", pa.array(names[y.numpy() + 1].tolist(), pa.string()))
-    path = folder / "predictions.parquet" / f"{part_name(part.number)}.parquet"
+    path = folder / "predictions.parquet" / f"{part.folder.name}.parquet"
     make_folder(path.parent)
     write_atomically(path, lambda temporary: pq.write_table(table, temporary))
 

@@ -1,4 +1,4 @@
-"""The adjacency of a graph that does not fit: its edges sorted on disk by their source, then merged row by row.
+"""What `partition_tables` keeps in its folder ``.work``: edges sorted by source, rows, buckets and arrays of stages.
 
 What is sorted goes through buckets, one file each: written batch by batch, read again bucket by bucket. An edge is the
 number ``2 * (source * num_nodes + target)``, plus 1 where it is the reverse of a row of the table.
@@ -7,22 +7,117 @@ number ``2 * (source * num_nodes + target)``, plus 1 where it is the reverse of 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import scipy.sparse as sp
 
 from adagpr.data import tables
+from adagpr.files import write_atomically
 from adagpr.partitioning.assign import OnProgress
+from adagpr.partitioning.cut import PartitionState
+from adagpr.partitioning.parts import write_arrow
 
+# How much is read and held at a time; the result depends on none of it. Bytes per node: ids, parts, numbers by part,
+# where rows start, degrees, and a copy of one of them.
+BYTES_PER_NODE, BYTES_PER_TEXT_ID = 48, 64
+# Bytes that are there for slices however many nodes there are.
+MIN_SLICE = 16 * 2**20
+# The most rows of a table of nodes, and of one of edges, at a time.
+MAX_ROWS, MAX_EDGES = 1 << 17, 1 << 22
 # Files that edges are sorted into, and ranges of sources whose edges are counted.
 NUM_BUCKETS = 256
 NUM_UNITS = 1 << 16
 # The files of the merged rows, and what an entry is in each; that of the weights is empty if edges have none.
 ENTRIES: dict[str, np.dtype[Any]] = {"columns": np.dtype(np.int32), "weights": np.dtype(np.float64)}
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What every stage is given: what was asked, and what earlier stages left."""
+
+    nodes: tables.TableFile
+    edges: tables.TableFile
+    columns: tables.Columns
+    asked_features: Sequence[str] | None
+    num_parts: int
+    directed: bool
+    is_drawn: bool
+    seed: int
+    memory: int
+    as_is: bool
+    state: PartitionState
+    on_progress: OnProgress
+
+    @cached_property
+    def features(self) -> tuple[list[tables.NumberColumn | tables.VectorColumn], list[str]]:
+        """What features are made of, and sentences about it."""
+        wanted, about = tables.feature_columns(self.nodes, self.columns.of_nodes, self.asked_features)
+        self.nodes.survey([*self.columns.of_nodes, *wanted], to_count=wanted)
+        entries, messages = tables.as_is_columns(self.nodes, wanted, self.asked_features is not None)
+        return entries, [*messages, *about]
+
+    @cached_property
+    def num_features(self) -> int:
+        """Number of features."""
+        return sum(len(entry.feature_names) for entry in self.features[0])
+
+    @cached_property
+    def num_nodes(self) -> int:
+        """Number of nodes, once they are read."""
+        return int(self.state.stages["nodes"]["num_nodes"])
+
+    @cached_property
+    def is_weighted(self) -> bool:
+        """Whether edges have weights."""
+        return self.columns.weight is not None
+
+    @cached_property
+    def slice_bytes(self) -> int:
+        """Bytes that one slice may take: half of what is left, as copies come and go."""
+        return max(MIN_SLICE, self.memory - BYTES_PER_NODE * self.num_nodes) // 2
+
+    def keep(self, name: str, array: np.ndarray) -> None:
+        """Leaves an array for later stages."""
+
+        def write(temporary: Path) -> None:
+            with temporary.open("wb") as file:
+                np.save(file, array, allow_pickle=False)
+
+        write_atomically(self.state.work / f"{name}.npy", write)
+
+    def load(self, name: str) -> np.ndarray:
+        """An array that an earlier stage left, mapped into memory."""
+        found: np.ndarray = np.load(self.state.work / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        return found
+
+    def entries(self, name: str, indptr: np.ndarray, low: int, high: int) -> np.ndarray:
+        """Columns or weights, whichever of `ENTRIES` is named, of the rows of a range of nodes."""
+        start, end = int(indptr[low]), int(indptr[high])
+        return np.fromfile(self.state.work / name, ENTRIES[name], end - start, offset=start * ENTRIES[name].itemsize)
+
+    def entries_of_part(self, name: str, number: int) -> np.ndarray:
+        """Columns or weights of the rows of a part; none where nothing was written."""
+        path = self.state.work / f"{name}-of-parts" / str(number)
+        return np.fromfile(path, ENTRIES[name]) if path.is_file() else np.empty(0, dtype=ENTRIES[name])
+
+    def keep_ids(self, ids: Any) -> None:
+        """Leaves the ids of the nodes in order."""
+        table = pa.table({"node_id": ids})
+        write_atomically(self.state.work / "ids.arrow", lambda path: write_arrow(path, table, self.state.key))
+
+    def load_ids(self) -> Any:
+        """The ids in order, mapped into memory; none where they are the numbers from 0 on."""
+        if not (self.state.work / "ids.arrow").exists():
+            return None
+        with pa.memory_map(str(self.state.work / "ids.arrow")) as file:
+            return pa.ipc.open_file(file).read_all()["node_id"].chunk(0)
 
 
 def fresh(folder: Path) -> Path:
@@ -41,12 +136,6 @@ def append(folder: Path, bucket: np.ndarray, rows: np.ndarray) -> None:
     for number in np.flatnonzero(counts):
         with (folder / str(number)).open("ab") as file:
             rows[ends[number] - counts[number] : ends[number]].tofile(file)
-
-
-def read_bucket(folder: Path, number: int, kind: Any) -> np.ndarray:
-    """The numbers of a bucket; none where nothing was written to it."""
-    path = folder / str(number)
-    return np.fromfile(path, kind) if path.is_file() else np.empty(0, dtype=kind)
 
 
 def ranges(ends: np.ndarray, limit: int, step: int = 1) -> Iterator[tuple[int, int]]:
@@ -95,11 +184,6 @@ class RowMerger:
         self._touched = np.zeros(num_nodes, dtype=bool)
         self._forward = self._backward = 0
 
-    @property
-    def is_symmetric(self) -> bool:
-        """Whether a sum of hashes over all entries is that over their reverses."""
-        return self._forward == self._backward
-
     def merge(self, unit_counts: np.ndarray, slice_bytes: int, on_progress: OnProgress) -> None:
         """Writes the files of `ENTRIES`, with so many bytes at a time."""
         unit = -(-self._num_nodes // NUM_UNITS)
@@ -114,6 +198,8 @@ class RowMerger:
                     values.tofile(weights)
                 on_progress("merging the edges", high, self._num_nodes)
         self.counts.num_alone = int((~self._touched).sum())
+        # Sums of hashes over all entries and over their reverses.
+        self.is_symmetric = self._forward == self._backward
         shutil.rmtree(self._work / "edges")
 
     def _edges_from(self, low: int, high: int, num_rows: int) -> np.ndarray:
@@ -155,12 +241,6 @@ class RowMerger:
             self.degree[low:high] = sp.csr_array((weights, columns, indptr), shape=(high - low, num_nodes)).sum(axis=1)
         self._forward = (self._forward + _sum_of_hashes(keys, weights)) % 2**64
         self._backward = (self._backward + _sum_of_hashes(columns * num_nodes + rows, weights)) % 2**64
-
-
-def read_entries(work: Path, name: str, indptr: np.ndarray, low: int, high: int) -> np.ndarray:
-    """Columns or weights, whichever of `ENTRIES` is named, of the rows of a range of nodes."""
-    start, end = int(indptr[low]), int(indptr[high])
-    return np.fromfile(work / name, ENTRIES[name], end - start, offset=start * ENTRIES[name].itemsize)
 
 
 def _record_kind(is_weighted: bool) -> np.dtype[Any]:
