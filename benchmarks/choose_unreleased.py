@@ -18,7 +18,7 @@ from typing import Any
 from adagpr.data import load
 from adagpr.experiments import experiment
 from adagpr.files import make_folder, write_json
-from adagpr.training import fit, resolve
+from adagpr.training import config_digest, fit, resolve
 
 RECORDS = Path(__file__).parent.parent / "results" / "chosen"
 RUNS = Path("runs") / "catalogue"
@@ -46,7 +46,7 @@ def main(names: list[str]) -> None:
             accuracies = []
             for split, seed in product(splits, seeds):
                 options = {**cell.options, **change, "seed": seed, "num_threads": 1}
-                out = RUNS / resolve(graph, split, model, options).digest
+                out = RUNS / config_digest(resolve(graph, split, model, options).plain)
                 accuracies.append(fit(graph, split, model, out=out, **options).val_acc)
             tried.append({**change, "val_acc": round(100 * fmean(accuracies), 2)})
             print(name, tried[-1], flush=True)

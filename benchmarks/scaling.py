@@ -147,22 +147,22 @@ def timed(graph: Graph) -> dict[str, float]:
     with open_run(graph, split, resolve(graph, split, "adagpr", options), None) as opened:
         if not isinstance(opened, TrainingRun):
             raise TypeError("A training without a folder cannot be complete.")
-        train_epoch(opened.state, opened.data, opened.config)
+        train_epoch(opened.state, opened.data)
         began = time.monotonic()
         while len(rounds) < LEAST_ROUNDS or (time.monotonic() - began < SECONDS and len(rounds) < MOST_ROUNDS):
-            whole = train_epoch(opened.state, opened.data, opened.config)
+            whole = train_epoch(opened.state, opened.data)
             with Clock() as clock, watch_kernels(clock.kernel):
-                clocked = train_epoch(opened.state, opened.data, opened.config)
+                clocked = train_epoch(opened.state, opened.data)
             other = clocked - sum(clock.seconds.values())
             rounds.append({"epoch": whole, **clock.seconds, "other": other})
     return {key: median(item[key] for item in rounds) for key in rounds[0]}
 
 
-def train_epoch(state: State, inputs: TrainingData, config: TrainingConfig) -> float:
+def train_epoch(state: State, inputs: TrainingData) -> float:
     """Trains for one epoch; returns the time of this thread, which stands still while others have its core."""
     began = time.thread_time()
     loss = inputs.step(state)
-    state.add_epoch(loss, inputs.measure(state.model), state.model.coefficients(), config)
+    state.add_epoch(loss, inputs.measure(state.model), state.model.coefficients())
     return time.thread_time() - began
 
 
@@ -178,7 +178,7 @@ def weighed(num_nodes: int) -> dict[str, float]:
         forget_peak_memory()
         with buffer_pool(), threads(1):
             inputs = training_data(graph, random_split(graph.y), config, model)
-            train_epoch(State(model, config), inputs, config)
+            train_epoch(State(model, config), inputs)
     return {"memory_mb": peak_memory_mb() - before}
 
 

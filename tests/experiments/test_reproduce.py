@@ -31,7 +31,7 @@ from adagpr.experiments.runner import state_of
 from adagpr.experiments.tables import accuracy_rows, accuracy_table, property_rows, to_csv, verdict
 from adagpr.experiments.targets import pattern
 from adagpr.files import read_json, write_json
-from adagpr.training import State, TrainingConfig, TrainingData, train
+from adagpr.training import State, train
 
 
 def cell(name: str = "tiny", seeds: tuple[int, ...] = (0,), layers: int = 2, **options: Any) -> Cell:
@@ -212,10 +212,10 @@ def test_a_seed_that_diverges_does_not_take_its_group_down(folders: Folders) -> 
 def test_a_cell_that_does_not_fit_in_memory_does_not_stop_the_others(
     num_workers: int, folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def hungry(state: State, inputs: TrainingData, config: TrainingConfig, *others: Any) -> None:
-        if config.lr == 0.5:
+    def hungry(state: State, *others: Any) -> None:
+        if state.config.lr == 0.5:
             torch.empty(2**50)
-        train(state, inputs, config, *others)
+        train(state, *others)
 
     monkeypatch.setattr(sys.modules["adagpr.training.fit"], "train", hungry)
     large = cell("large", lr=0.5)

@@ -188,9 +188,9 @@ def test_one_diverging_run_does_not_take_the_others_down(
     whole = fit_all(graph, splits, out=tmp_path / "whole", **OPTIONS)
     add_epoch = State.add_epoch
 
-    def diverging(state: State, loss: torch.Tensor, measured: Any, coeffs: Any, config: Any) -> None:
-        is_bad = config.seed == 7 and len(state.history) == 3
-        add_epoch(state, loss * float("nan") if is_bad else loss, measured, coeffs, config)
+    def diverging(state: State, loss: torch.Tensor, measured: Any, coeffs: Any) -> None:
+        is_bad = state.config.seed == 7 and len(state.history) == 3
+        add_epoch(state, loss * float("nan") if is_bad else loss, measured, coeffs)
 
     monkeypatch.setattr(State, "add_epoch", diverging)
     out = tmp_path / "parts"

@@ -88,11 +88,6 @@ class Setup:
     plain: dict[str, Any]
     options: Mapping[str, Any]
 
-    @property
-    def digest(self) -> str:
-        """A short hash of the configuration; see `config_digest`."""
-        return config_digest(self.plain)
-
     def with_threads(self, num_threads: int) -> Setup:
         """The same setup with another number of threads."""
         config = self.config.model_copy(update={"num_threads": num_threads})
@@ -105,13 +100,11 @@ class Setup:
 
     def variant(self, graph: Graph, split: Split, seed: int) -> Setup:
         """The setup of the same run on another split or with another seed, with a model of its own."""
+        plain = self.plain_for(graph, split, seed)
+        if plain == self.plain:
+            return self
         config = self.config.model_copy(update={"seed": seed})
-        return replace(
-            self,
-            config=config,
-            model=build(self.model.name, self.model.arguments),
-            plain=self.plain_for(graph, split, seed),
-        )
+        return Setup(config, build(self.model.name, self.model.arguments), plain, self.options)
 
 
 def resolve(graph: Graph, split: Split, model: str, options: Mapping[str, Any]) -> Setup:
@@ -120,33 +113,21 @@ def resolve(graph: Graph, split: Split, model: str, options: Mapping[str, Any]) 
     Raises:
         InputError: An option is unknown or out of range, or graph and split do not fit.
     """
-    config, built = resolve_options(graph, model, options)
+    setup = resolve_options(graph, describe_data(graph, split), model, options)
     split.check(graph)
-    return Setup(config, built, {"data": describe_data(graph, split), **plain_options(config, built)}, options)
+    return setup
 
 
-def resolve_options(sizes: Graph | Manifest, model: str, options: Mapping[str, Any]) -> tuple[TrainingConfig, Model]:
-    """Sorts flat options into training and model, fills in every default, and checks them.
-
-    Args:
-        sizes: The graph, or the manifest of a partition, which says how large it is.
-        model: Name of the model.
-        options: Arguments of the model and fields of `TrainingConfig`.
-
-    Returns:
-        The training part, and a model with the arguments.
-    """
-    defaults = model_options(model)
-    mistakes: list[str] = []
-    for key in options:
-        if key not in defaults and key not in TrainingConfig.model_fields:
-            known = [*defaults, *TrainingConfig.model_fields]
-            mistakes.append(str(unknown_name(f"key for the model '{model}'", key, known)))
-    asked = {key: value for key, value in options.items() if key in TrainingConfig.model_fields}
+def resolve_options(sizes: Graph | Manifest, data: Mapping[str, Any], model: str, options: Mapping[str, Any]) -> Setup:
+    """`resolve` for what ``data`` describes, without a look at it: a manifest, too, says how large the graph is."""
+    defaults, fields = model_options(model), TrainingConfig.model_fields
+    known = [*defaults, *fields]
+    unknown = [key for key in options if key not in known]
+    mistakes = [str(unknown_name(f"key for the model '{model}'", key, known)) for key in unknown]
     arguments = defaults | {key: value for key, value in options.items() if key in defaults}
     channels = {"in_channels": sizes.num_features, "out_channels": sizes.num_classes}
     try:
-        training = check("training", TrainingConfig, asked)
+        training = check("training", TrainingConfig, {key: options[key] for key in options if key in fields})
     except InputError as error:
         mistakes.append(str(error))
     try:
@@ -169,13 +150,9 @@ def resolve_options(sizes: Graph | Manifest, model: str, options: Mapping[str, A
     if training.num_threads is None:
         width = int(built.arguments.get("hidden_channels", 1))
         training = training.model_copy(update={"num_threads": choose_num_threads(sizes, width)})
-    return training, built
-
-
-def plain_options(training: TrainingConfig, built: Model) -> dict[str, Any]:
-    """The ``model`` and ``training`` parts of a configuration."""
-    own = {key: value for key, value in built.arguments.items() if key not in ("in_channels", "out_channels")}
-    return {"model": {"name": built.name, **own}, "training": training.model_dump()}
+    own = {key: value for key, value in built.arguments.items() if key not in channels}
+    plain = {"data": data, "model": {"name": model, **own}, "training": training.model_dump()}
+    return Setup(training, built, plain, options)
 
 
 def config_digest(*plain: Mapping[str, Any]) -> str:

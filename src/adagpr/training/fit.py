@@ -21,12 +21,12 @@ from adagpr.errors import DivergedError, memory_errors
 from adagpr.graph import SPLIT_NAMES, Graph, Split
 from adagpr.nn import Model
 from adagpr.ops import Features, buffer_pool, cache_order, features, is_large
-from adagpr.system import DeferredSignals, available_memory, describe_machine, forget_peak_memory, keep_freed_memory
+from adagpr.system import DeferredSignals, available_memory, forget_peak_memory, keep_freed_memory
 from adagpr.task import Classification, accuracy, balanced_weights
 from adagpr.training.config import Setup, TrainingConfig, resolve
 from adagpr.training.folder import RunFolder, load_run
-from adagpr.training.run import RECORD_FORMAT, Run, history_table, predictions_table
-from adagpr.training.state import HISTORY_COLUMNS, Epoch, Measured, OnEpoch, State, Stopping
+from adagpr.training.run import Run, history_table, make_record, predictions_table
+from adagpr.training.state import Measured, OnEpoch, State
 
 CHECKPOINT_SECONDS = 5.0
 
@@ -68,18 +68,13 @@ def fit(
         >>> run.coefficients.shape
         torch.Size([2, 4])
     """
-    setup = resolve(graph, split, model, options)
-    with open_run(graph, split, setup, out) as run:
+    with open_run(graph, split, resolve(graph, split, model, options), out) as run:
         if isinstance(run, Run):
             return run
-        run.train(on_epoch or ignore_epoch, checkpoint_seconds)
+        run.train(on_epoch, checkpoint_seconds)
         if run.failure is not None:
             raise run.failure
         return run.finish()
-
-
-def ignore_epoch(number: int, epoch: Epoch, stopping: Stopping) -> None:
-    """Does nothing after an epoch."""
 
 
 @contextlib.contextmanager
@@ -89,13 +84,9 @@ def open_run(graph: Graph, split: Split, setup: Setup, out: Path | str | None) -
     The folder is locked, and torch computes with the threads of the configuration, until the context ends.
     """
     folder = None if out is None else RunFolder(Path(out))
-    setup = setup if folder is None else folder.adopt(setup)
-    if folder is not None and folder.is_complete:
-        folder.remove_checkpoint()
-        yield load_run(folder.path)
-        return
     with contextlib.nullcontext(setup) if folder is None else folder.hold(setup) as setup:
         if folder is not None and folder.is_complete:
+            folder.remove_checkpoint()
             yield load_run(folder.path)
             return
         with memory_errors(), buffer_pool(), threads(setup.config.num_threads or 1):
@@ -117,7 +108,6 @@ class TrainingRun:
     """A run that is being trained: its state, its data, and its folder.
 
     Attributes:
-        config: How to train.
         state: How far training is; that of the last checkpoint, if there was one.
         data: What the model is trained on.
         num_batched: How many runs shared each step with this one, itself included.
@@ -128,34 +118,33 @@ class TrainingRun:
         keep_freed_memory()
         forget_peak_memory()
         self._graph, self._split, self._plain, self._folder = graph, split, setup.plain, folder
-        self.config = setup.config
-        model = setup.model
-        model.seed(self.config.seed)
-        model.to(self.config.device)
-        set_memory(model, self.config, graph.num_nodes)
-        self.data = training_data(graph, split, self.config, model)
-        self.state = State(model, self.config)
+        config, model = setup.config, setup.model
+        model.seed(config.seed)
+        model.to(config.device)
+        set_memory(model, config, graph.num_nodes)
+        self.data = training_data(graph, split, config, model)
+        self.state = State(model, config)
         self.num_batched = 1
         self.failure: DivergedError | None = None
         if folder is not None:
-            folder.restore_checkpoint(self.state)
+            folder.restore(self.state, folder.read_checkpoint())
 
     @property
     def is_over(self) -> bool:
         """Whether there is nothing more to train."""
-        return self.failure is not None or self.state.is_over(self.config)
+        return self.failure is not None or self.state.is_over
 
-    def train(self, on_epoch: OnEpoch, checkpoint_seconds: float) -> None:
+    def train(self, on_epoch: OnEpoch | None, checkpoint_seconds: float) -> None:
         """Trains until the run is over."""
         try:
-            train(self.state, self.data, self.config, on_epoch, self.save, checkpoint_seconds)
+            train(self.state, self.data, on_epoch, self.save, checkpoint_seconds)
         except DivergedError as error:
             self.failure = error
 
     def add_epoch(self, loss: Tensor, measured: Measured, coeffs: Tensor | None) -> None:
         """Adds an epoch that was trained side by side with other runs."""
         try:
-            self.state.add_epoch(loss, measured, coeffs, self.config)
+            self.state.add_epoch(loss, measured, coeffs)
         except DivergedError as error:
             self.failure = error
 
@@ -165,42 +154,20 @@ class TrainingRun:
             self._folder.save_checkpoint(self.state)
 
     def finish(self) -> Run:
-        """Measures a training that is over, and writes the run to its folder."""
-        model, state, graph, split = self.state.model, self.state, self._graph, self._split
-        task = Classification()
+        """Measures the best epoch's model of a training that is over, and writes the run to its folder."""
+        model, graph, split, task = self.state.model, self._graph, self._split, Classification()
+        model.load_state_dict(self.state.best)
         logits = evaluate(model, self.data).cpu()
         temperature = task.calibrate(logits[split.val], graph.y[split.val])
         parts = {name: getattr(split, name) for name in SPLIT_NAMES}
-        record = {
-            "format": RECORD_FORMAT,
-            "config": self._plain,
-            "data": _describe_data(graph, split),
-            "result": {
-                "best_epoch": state.stopping.best_epoch,
-                "num_epochs": len(state.history),
-                "stopped_by": state.stopped_by(self.config),
-                "val_objective": Epoch(*state.history[state.stopping.best_epoch - 1]).val_objective,
-                "primary": task.primary,
-                "scores": {name: task.scores(logits[at], graph.y[at]) for name, at in parts.items() if len(at)},
-            },
-            "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
-            "machine": {
-                **describe_machine(state.seconds),
-                "together": self.num_batched,
-                "recompute": model.recompute,
-            },
-            "calibration": {"temperature": temperature},
-        }
-        coefficients = model.coefficients()
-        if coefficients is not None:
-            record["coefficients"] = coefficients.tolist()
-        history = history_table(state.history, HISTORY_COLUMNS, state.coeffs)
-        predictions = predictions_table(graph, split, logits, temperature)
-        folder = None if self._folder is None else self._folder.path
-        run = Run(record, model, history, predictions, folder, graph.recipe)
-        if self._folder is not None:
-            self._folder.save(run)
-        return run
+        scores = {name: task.scores(logits[at], graph.y[at]) for name, at in parts.items() if len(at)}
+        data, machine = _describe_data(graph, split), {"together": self.num_batched}
+        record = make_record(self.state, self._plain, data, scores, temperature, machine)
+        history, predictions = history_table(self.state), predictions_table(graph, split, logits, temperature)
+        if self._folder is None:
+            return Run(record, model, history, predictions, None, graph.recipe)
+        self._folder.save(record, model, {"history": history, "predictions": predictions}, graph.recipe)
+        return Run(record, model, history, predictions, self._folder.path, graph.recipe)
 
 
 def set_memory(model: Model, config: TrainingConfig, num_nodes: int) -> None:
@@ -317,29 +284,18 @@ def training_data(graph: Graph, split: Split, config: TrainingConfig, model: Mod
 
 
 def train(
-    state: State,
-    strategy: Strategy,
-    config: TrainingConfig,
-    on_epoch: OnEpoch,
-    save: Callable[[], None],
-    save_every: float,
+    state: State, strategy: Strategy, on_epoch: OnEpoch | None, save: Callable[[], None], save_every: float
 ) -> None:
     """Trains until patience or epochs run out; then the best epoch's parameters are in the model.
 
-    Args:
-        state: How far training is; changed in place.
-        strategy: What is trained on.
-        config: How to train.
-        on_epoch: Called after each epoch with its number, its measurements and the stopping rule.
-        save: Called every ``save_every`` seconds, and before a signal ends the process, to write a checkpoint.
-        save_every: Seconds between two checkpoints.
+    Every ``save_every`` seconds, and before a signal ends the process, ``save`` writes a checkpoint.
     """
     saved = started = time.perf_counter()
     before = state.seconds
     with DeferredSignals() as deferred:
-        while not state.is_over(config):
+        while not state.is_over:
             loss = strategy.step(state)
-            state.add_epoch(loss, strategy.measure(state.model), state.model.coefficients(), config)
+            state.add_epoch(loss, strategy.measure(state.model), state.model.coefficients())
             now = time.perf_counter()
             state.seconds = before + now - started
             if now - saved >= save_every or deferred.has_arrived:

@@ -12,19 +12,28 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import safetensors.torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor
 
 from adagpr.errors import InputError, memory_errors
-from adagpr.files import folder_lock, make_folder, read_json, to_toml, write_atomically, write_json, write_text
-from adagpr.nn import build
+from adagpr.files import (
+    folder_lock,
+    make_folder,
+    read_json,
+    to_toml,
+    write_atomically,
+    write_bytes,
+    write_json,
+    write_text,
+)
+from adagpr.nn import Model, build
 from adagpr.training.config import Setup, differences, read_config
 from adagpr.training.run import Run, check_format
 from adagpr.training.state import State
@@ -50,11 +59,11 @@ class RunFolder:
         """
         path = self.path / "config.toml"
         try:
-            stored = read_config(path) if path.exists() else None
+            if not path.exists():
+                return setup
+            stored = read_config(path)
         except OSError as error:
             raise InputError(f"Cannot read the folder {self.path}: {error.strerror}.") from error
-        if stored is None:
-            return setup
         if setup.options.get("num_threads") is None:
             setup = setup.with_threads(stored["training"]["num_threads"])
         # Both sides go through JSON, so that a tuple and a list count as equal.
@@ -68,7 +77,14 @@ class RunFolder:
 
     @contextlib.contextmanager
     def hold(self, setup: Setup) -> Iterator[Setup]:
-        """Makes the folder, locks it for this process, and writes the configuration; yields what `adopt` returns."""
+        """Makes the folder, locks it for this process, and writes the configuration; yields what `adopt` returns.
+
+        The folder of a complete run is left as it is.
+        """
+        setup = self.adopt(setup)
+        if self.is_complete:
+            yield setup
+            return
         make_folder(self.path)
         with folder_lock(self.path):
             # Another process may have started the run since it was looked at.
@@ -84,37 +100,29 @@ class RunFolder:
         make_folder(self._checkpoint.parent)
         save_tensors(self._checkpoint, *state.tensors())
 
-    def restore_checkpoint(self, state: State) -> None:
-        """Puts the last checkpoint, if there is one, into ``state``."""
-        if self._checkpoint.exists():
-            self.restore_from(state, lambda: load_tensors(self._checkpoint))
+    def read_checkpoint(self) -> bytes | None:
+        """The content of the last checkpoint, if there is one."""
+        with _damage(self._checkpoint):
+            return self._checkpoint.read_bytes() if self._checkpoint.exists() else None
 
-    def checkpoint_bytes(self) -> bytes:
-        """The content of the last checkpoint; empty if there is none."""
-        return self._checkpoint.read_bytes() if self._checkpoint.exists() else b""
-
-    def restore_from(self, state: State, read: Callable[[], tuple[dict[str, Tensor], dict[str, Any]]]) -> None:
-        """Puts what ``read`` returns into ``state``; a checkpoint that does not fit is an `InputError`."""
-        try:
-            with memory_errors():
-                state.restore(*read())
-        except InputError:
-            raise
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise _damaged(self._checkpoint, error) from error
+    def restore(self, state: State, checkpoint: bytes | None) -> None:
+        """Puts the content of a checkpoint, if there is one, into ``state``."""
+        if checkpoint is not None:
+            with _damage(self._checkpoint):
+                state.restore(*_parse_tensors(checkpoint))
 
     def remove_checkpoint(self) -> None:
         """Removes the checkpoint of a complete run."""
         shutil.rmtree(self._checkpoint.parent, ignore_errors=True)
 
-    def save(self, run: Run) -> None:
+    def save(self, record: dict[str, Any], model: Model, tables: Mapping[str, pa.Table], recipe: Any) -> None:
         """Writes a finished run, the record last."""
-        save_tensors(self.path / "model.safetensors", run.model.state_dict(), {})
-        for name, table in (("history", run.history), ("predictions", run.predictions)):
-            write_atomically(self.path / f"{name}.parquet", lambda path, table=table: pq.write_table(table, path))  # type: ignore[misc]
-        if run.recipe is not None:
-            write_json(self.path / "recipe.json", run.recipe)
-        write_json(self.path / "record.json", run.record)
+        save_tensors(self.path / "model.safetensors", model.state_dict(), {})
+        for name, table in tables.items():
+            write_table(self.path / f"{name}.parquet", table)
+        if recipe is not None:
+            write_json(self.path / "recipe.json", recipe)
+        write_json(self.path / "record.json", record)
         self.remove_checkpoint()
 
 
@@ -139,34 +147,35 @@ def load_run(folder: Path | str) -> Run:
     return Run(record, model, tables[0], tables[1], folder, recipe)
 
 
-def save_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
+def write_table(path: Path, table: pa.Table) -> None:
+    """Writes a table as Parquet, atomically."""
+    write_atomically(path, lambda temporary: pq.write_table(table, temporary))
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
     """Writes named tensors and a header of plain data as safetensors, atomically."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    content = safetensors.torch.save(contiguous, {"header": json.dumps(header)})
-
-    def write(temporary: Path) -> None:
-        temporary.write_bytes(content)
-
-    write_atomically(path, write)
-
-
-def load_bytes(content: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Reads the content of a file that `save_tensors` wrote."""
-    size = int.from_bytes(content[:8], "little")
-    header = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["header"])
-    return safetensors.torch.load(content), header
+    write_bytes(path, safetensors.torch.save(contiguous, {"header": json.dumps(header)}))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Reads what `save_tensors` wrote; a damaged file is an `InputError` that names it."""
+    with _damage(path):
+        return _parse_tensors(path.read_bytes())
+
+
+def _parse_tensors(content: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    tensors = safetensors.torch.load(content)
+    size = int.from_bytes(content[:8], "little")
+    return tensors, json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["header"])
+
+
+@contextlib.contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    """Whatever fails in the context is an `InputError` that calls this file damaged, unless memory ran out."""
     try:
-        with safe_open(path, "pt") as file:
-            header: dict[str, Any] = json.loads(file.metadata()["header"])
-            return {name: file.get_tensor(name).clone() for name in file.keys()}, header  # noqa: SIM118
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: Exception) -> InputError:
-    reason = " ".join(str(error).split())
-    return InputError(f"{path} is damaged ({reason}). Remove its folder to start this run anew.")
+        with memory_errors():
+            yield
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path} is damaged ({reason}). Remove its folder to start this run anew.") from error

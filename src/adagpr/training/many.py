@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
@@ -29,7 +30,7 @@ from adagpr.training.fit import CHECKPOINT_SECONDS, TrainingRun, open_run
 from adagpr.training.optimizer import step_together
 from adagpr.training.run import Run
 from adagpr.training.state import OnEpoch
-from adagpr.training.workers import spread, uses_processes
+from adagpr.training.workers import spread
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 _SMALL = 40_000
 _MOST = 16
 
-Report = Callable[[tuple[Any, ...]], Any]
+# Called with a run's number and the arguments of `OnEpoch` after each of its epochs, whose answer it returns; and with
+# the number and None, or why the run diverged, at its end.
+Report = Callable[..., Any]
 
 
 class Job(NamedTuple):
@@ -140,98 +143,69 @@ def fit_all(
     Raises:
         DivergedError: A run diverged; all others are complete.
     """
-    baseline_options = hop_0_options(model, options) if without_graph else {}
     setup = resolve(graph, splits[0], model, {**options, "seed": seeds[0]})
     for split in splits[1:]:
         split.check(graph)
     seeds = [check("training", TrainingConfig, {"seed": seed}).seed for seed in seeds]
+    for what, values in (("split", [split.name for split in splits]), ("seed", seeds)):
+        if len(set(values)) < len(values):
+            raise InputError(f"Each {what} may be given once, got {', '.join(map(str, values))}.")
     pairs = [(split, seed) for split in splits for seed in seeds]
     if root is not None:
         configs = [setup.plain_for(graph, *pair) for pair in pairs]
         out = root / f"{Path(graph.name).name}-{model}-{config_digest(*configs)}"
+    variants = [(setup, out)]
+    if without_graph:
+        baseline = resolve(graph, splits[0], model, {**hop_0_options(model, options), "seed": seeds[0]})
+        variants.append((baseline, None if out is None else out / "without-graph"))
     if out is not None and on_start is not None:
         on_start(out)
-    folders = _run_folders(out, splits, seeds)
-    jobs = [Job(number, *pair, folders[number]) for number, pair in enumerate(pairs)]
-    own = jobs[rank::world_size]
-    receive = _receiver(on_epoch, on_end)
-    workers = (num_workers or num_cores()) if out is not None and setup.config.num_threads == 1 else 1
-    groups = in_groups(own, group_size(graph, setup), workers)
-    found = _fit_groups(graph, setup, groups, receive, workers)
-    for job in jobs:
-        if job.number not in found and job.folder is not None and (job.folder / "record.json").exists():
-            found |= fit_group(graph, setup, [job], lambda message: None)
-    runs = _complete(jobs, found)
-    if not without_graph:
-        return Runs(runs, out, len(jobs))
-    baseline = fit_all(
-        graph,
-        splits,
-        model,
-        seeds=seeds,
-        out=None if out is None else out / "without-graph",
-        on_epoch=None if on_epoch is None else lambda number: on_epoch(len(jobs) + number),
-        on_end=None if on_end is None else lambda number: on_end(len(jobs) + number),
-        num_workers=num_workers,
-        rank=rank,
-        world_size=world_size,
-        **baseline_options,
-    )
-    return Runs(runs, out, 2 * len(jobs), baseline.runs)
+    found: list[tuple[Run, ...]] = []
+    for each, parent in variants:
+        first = len(found) * len(pairs)
+        folders = [_folder_below(parent, *pair) if len(pairs) > 1 else parent for pair in pairs]
+        jobs = [Job(first + number, *pair, folders[number]) for number, pair in enumerate(pairs)]
+        workers = (num_workers or num_cores()) if out is not None and each.config.num_threads == 1 else 1
+        found.append(_fit_jobs(graph, each, jobs, jobs[rank::world_size], workers, on_epoch, on_end))
+    return Runs(found[0], out, len(variants) * len(pairs), *found[1:])
 
 
-def _run_folders(out: Path | None, splits: Sequence[Split], seeds: Sequence[int]) -> list[Path | None]:
-    """The folder of each run: ``out`` itself for a single run, else one below it per split and seed."""
-    for what, values in (("split", [split.name for split in splits]), ("seed", list(seeds))):
-        if len(set(values)) < len(values):
-            raise InputError(f"Each {what} may be given once, got {', '.join(str(value) for value in values)}.")
-    if out is None or len(splits) * len(seeds) == 1:
-        return [out] * (len(splits) * len(seeds))
-    return [out / f"{split.name.replace('/', '-')}-seed-{seed}" for split in splits for seed in seeds]
+def _folder_below(parent: Path | None, split: Split, seed: int) -> Path | None:
+    return None if parent is None else parent / f"{split.name.replace('/', '-')}-seed-{seed}"
 
 
-def _receiver(on_epoch: Callable[[int], OnEpoch] | None, on_end: Callable[[int], None] | None) -> Report:
-    """What takes the messages of runs: ``(number, *measurements)`` after an epoch, ``(number,)`` at the end."""
+def _fit_jobs(
+    graph: Graph,
+    setup: Setup,
+    jobs: Sequence[Job],
+    own: Sequence[Job],
+    num_workers: int,
+    on_epoch: Callable[[int], OnEpoch] | None,
+    on_end: Callable[[int], None] | None,
+) -> tuple[Run, ...]:
+    """Fits this caller's own jobs; returns the runs of all jobs that are complete by then, unless one diverged."""
+    found: dict[int, Run | DivergedError] = {}
     callbacks: dict[int, OnEpoch] = {}
 
-    def receive(message: tuple[Any, ...]) -> Any:
-        number, *measured = message
-        if measured and on_epoch is not None:
-            if number not in callbacks:
-                callbacks[number] = on_epoch(number)
-            return callbacks[number](*measured)
-        return on_end(number) if not measured and on_end is not None else None
-
-    return receive
-
-
-def _fit_groups(
-    graph: Graph, setup: Setup, groups: Sequence[Sequence[Job]], receive: Report, num_workers: int
-) -> dict[int, Run | DivergedError]:
-    """The outcome of every job that this process did by its number, and of every other one that diverged."""
-    found: dict[int, Run | DivergedError] = {}
-    if not uses_processes(len(groups), num_workers):
-        for group in groups:
-            found |= fit_group(graph, setup, group, receive)
-        return found
-
     def work(group: Sequence[Job], report: Report) -> None:
-        for number, outcome in fit_group(graph, setup, group, report).items():
-            if isinstance(outcome, DivergedError):
-                report((number, outcome))
+        # In another process this is a copy of `found`: of its runs only failures are reported, the rest is read below.
+        found.update(fit_group(graph, setup, group, report))
 
-    def receive_or_keep(message: tuple[Any, ...]) -> None:
-        if isinstance(message[-1], DivergedError):
-            found[message[0]] = message[-1]
-        else:
-            receive(message)
+    def receive(number: int, *message: Any) -> Any:
+        if len(message) == 1:
+            if isinstance(message[0], DivergedError):
+                found[number] = message[0]
+            return None if on_end is None else on_end(number)
+        if on_epoch is None:
+            return None
+        if number not in callbacks:
+            callbacks[number] = on_epoch(number)
+        return callbacks[number](*message)
 
-    spread(groups, work, receive_or_keep, num_workers)
-    return found
-
-
-def _complete(jobs: Sequence[Job], found: dict[int, Run | DivergedError]) -> tuple[Run, ...]:
-    """The runs in order, unless one of them diverged."""
+    spread(in_groups(own, group_size(graph, setup), num_workers), work, receive, num_workers)
+    for job in jobs:
+        if job.number not in found and job.folder is not None and (job.folder / "record.json").exists():
+            found |= fit_group(graph, setup, [job], lambda *message: None)
     failures = [(job, error) for job in jobs if isinstance(error := found.get(job.number), DivergedError)]
     if not failures:
         return tuple(run for job in jobs if isinstance(run := found.get(job.number), Run))
@@ -257,49 +231,32 @@ def group_size(graph: Graph, setup: Setup) -> int:
 
 
 def fit_group(graph: Graph, setup: Setup, jobs: Sequence[Job], report: Report) -> dict[int, Run | DivergedError]:
-    """Fits jobs side by side in this process; returns for each number its run, or why there is none.
+    """Fits at most `group_size` jobs side by side in this process; by number each job's run, or why there is none.
 
-    Args:
-        graph: The graph that all share.
-        setup: That of one of the jobs; the others differ in split and seed.
-        jobs: At most `group_size` of them.
-        report: Called with a job's number and its measurements after each epoch, and with the number alone at its end.
+    ``setup`` is that of one of the jobs, the others differ in split and seed. For ``report`` see `Report`.
     """
     found: dict[int, Run | DivergedError] = {}
     with ExitStack() as stack:
         training: dict[int, TrainingRun] = {}
-        for job in jobs:
-            is_its_own = setup.plain == setup.plain_for(graph, job.split, job.seed)
-            own = setup if is_its_own else setup.variant(graph, job.split, job.seed)
-            opened = stack.enter_context(open_run(graph, job.split, own, job.folder))
+        for number, split, seed, folder in jobs:
+            opened = stack.enter_context(open_run(graph, split, setup.variant(graph, split, seed), folder))
             if isinstance(opened, Run):
-                found[job.number] = opened
-                report((job.number,))
+                found[number] = opened
+                report(number, None)
             else:
-                training[job.number] = opened
-        for number, outcome in _train_side_by_side(training, report):
-            found[number] = outcome
-    return {job.number: found[job.number] for job in jobs}
-
-
-def _train_side_by_side(training: dict[int, TrainingRun], report: Report) -> Iterator[tuple[int, Run | DivergedError]]:
-    """Trains until all are over; yields each with its number when it is, and the others carry on."""
-    saved = time.perf_counter()
-    while training:
-        for number in [number for number, run in training.items() if run.is_over]:
-            run = training.pop(number)
-            run.state.model.load_state_dict(run.state.best)
-            yield number, run.failure or run.finish()
-            report((number,))
-        if len(training) == 1:
-            ((number, run),) = training.items()
-            run.train(_after_epoch(number, report), CHECKPOINT_SECONDS)
-        elif training:
-            saved = _train_until_one_is_over(training, report, saved)
-
-
-def _after_epoch(number: int, report: Report) -> OnEpoch:
-    return lambda *measured: report((number, *measured))
+                training[number] = opened
+        saved = time.perf_counter()
+        while training:
+            for number in [number for number, run in training.items() if run.is_over]:
+                run = training.pop(number)
+                found[number] = run.failure or run.finish()
+                report(number, run.failure)
+            if len(training) == 1:
+                ((number, run),) = training.items()
+                run.train(partial(report, number), CHECKPOINT_SECONDS)
+            elif training:
+                saved = _train_until_one_is_over(training, report, saved)
+    return found
 
 
 def _train_until_one_is_over(training: dict[int, TrainingRun], report: Report, saved: float) -> float:
@@ -333,7 +290,7 @@ def _train_until_one_is_over(training: dict[int, TrainingRun], report: Report, s
             deferred.deliver()
             for number, run in training.items():
                 if run.failure is None:
-                    run.state.tell(_after_epoch(number, report))
+                    run.state.tell(partial(report, number))
     return saved
 
 

@@ -9,21 +9,19 @@ depends on it. Predictions are written by each rank for its own parts, one file 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from adagpr.errors import InputError
-from adagpr.files import make_folder, read_json, write_atomically, write_json
+from adagpr.files import make_folder, read_json
 from adagpr.graph import SPLIT_NAMES
 from adagpr.ops import buffer_pool
 from adagpr.partitioning import (
@@ -36,27 +34,16 @@ from adagpr.partitioning import (
     positions,
     stored_operator,
 )
-from adagpr.system import describe_machine, forget_peak_memory, keep_freed_memory, num_cores
+from adagpr.system import forget_peak_memory, keep_freed_memory, num_cores
 from adagpr.task import Classification, class_counts, macro_f1
-from adagpr.training.config import Setup, plain_options, resolve_options
+from adagpr.training.config import Setup, resolve_options
 from adagpr.training.fit import CHECKPOINT_SECONDS, set_memory, threads, train
-from adagpr.training.folder import RunFolder, load_bytes, save_tensors
+from adagpr.training.folder import RunFolder, write_table
 from adagpr.training.partition_strategies import Batches, Shard, read_shard
-from adagpr.training.run import RECORD_FORMAT, class_table, history_table
-from adagpr.training.state import HISTORY_COLUMNS, Epoch, OnEpoch, State, Stopping
+from adagpr.training.run import class_table, history_table, make_record, with_labels
+from adagpr.training.state import Epoch, OnEpoch, State, Stopping
 
 Precision = Literal["float32", "bfloat16"]
-
-
-@dataclass(frozen=True, eq=False)
-class _Job:
-    """What is trained on, by whom and where; see `fit_partition`."""
-
-    parts: Parts
-    group: Group
-    folder: RunFolder
-    per_batch: int | None
-    border: Precision
 
 
 def fit_partition(
@@ -94,33 +81,44 @@ def fit_partition(
     with ExitStack() as stack:
         group = stack.enter_context(group_from_environment(options.get("device", "cpu")))
         parts = group.run_on_all_ranks(lambda: _checked_parts(Path(partition), group, per_batch))
-        job = _Job(parts, group, RunFolder(Path(out)), per_batch, border)
-        record = _broadcast_record(job)
-        setup = group.run_on_all_ranks(lambda: _open(job, model, options, record is not None, stack))
+        folder = RunFolder(Path(out))
+
+        def open_folder() -> tuple[Setup, dict[str, Any] | None]:
+            scale = {"parts": len(parts), "per_batch": per_batch, "border": border}
+            setup = _resolve(parts, group.size, model, options, scale)
+            if group.rank > 0:
+                return setup, None
+            setup = stack.enter_context(folder.hold(setup))
+            return setup, read_json(folder.path / "record.json") if folder.is_complete else None
+
+        setup, stored = group.run_on_all_ranks(open_folder)
+        record = group.broadcast(stored)
         if record is not None:
             return record
         forget_peak_memory()
         keep_freed_memory()
         stack.enter_context(threads(setup.config.num_threads or 1))
+        strategy: Shard | Batches
         if per_batch is None:
             # Batches differ in size: what one leaves would not serve the next.
             stack.enter_context(buffer_pool())
+            strategy = read_shard(parts, group, setup.config, torch.bfloat16 if border == "bfloat16" else None)
+        else:
+            operator = stack.enter_context(stored_operator(parts, setup.config.self_loops, folder.path))
+            strategy = Batches(parts, per_batch, operator, setup.config)
         state = State(setup.model.to(setup.config.device), setup.config)
-        checkpoint = group.broadcast(job.folder.checkpoint_bytes() if group.rank == 0 else b"")
-        if checkpoint:
-            job.folder.restore_from(state, lambda: load_bytes(checkpoint))
-        strategy = stack.enter_context(_strategy(job, setup))
+        folder.restore(state, group.broadcast(folder.read_checkpoint() if group.rank == 0 else None))
 
         def save() -> None:
             if group.rank == 0:
-                job.folder.save_checkpoint(state)
+                folder.save_checkpoint(state)
 
         def tell(number: int, epoch: Epoch, stopping: Stopping) -> Any:
             answer = on_epoch(number, epoch, stopping) if on_epoch is not None and group.rank == 0 else None
             return group.broadcast(answer)
 
-        train(state, strategy, setup.config, tell, save, checkpoint_seconds)
-        return _finish(job, setup, state, strategy)
+        train(state, strategy, tell, save, checkpoint_seconds)
+        return _finish(parts, group, folder, setup, state, strategy)
 
 
 def _checked_parts(folder: Path, group: Group, per_batch: int | None) -> Parts:
@@ -139,85 +137,45 @@ def _checked_parts(folder: Path, group: Group, per_batch: int | None) -> Parts:
     return parts
 
 
-def _broadcast_record(job: _Job) -> dict[str, Any] | None:
-    """The record of a complete run, as rank 0 reads it."""
-    is_read = job.group.rank == 0 and job.folder.is_complete
-    record = job.group.run_on_all_ranks(lambda: read_json(job.folder.path / "record.json") if is_read else None)
-    return job.group.broadcast(record)
-
-
-def _open(job: _Job, model: str, options: dict[str, Any], is_complete: bool, stack: ExitStack) -> Setup:
-    """Checks what is asked for; in rank 0 locks the folder and writes the configuration."""
-    manifest, per_batch = job.parts.manifest, job.per_batch
-    config, built = resolve_options(manifest, model, options)
-    if not built.capabilities.partitioned:
+def _resolve(parts: Parts, num_ranks: int, model: str, options: Mapping[str, Any], scale: Mapping[str, Any]) -> Setup:
+    """Checks what is asked for; the model is seeded and knows what to keep for the backward pass."""
+    manifest, per_batch = parts.manifest, scale["per_batch"]
+    data = {"name": manifest.name, **manifest.origin, "split": manifest.split}
+    data |= {"graph_sha256": manifest.graph_sha256, "split_sha256": manifest.split_sha256}
+    setup = resolve_options(manifest, data, model, options)
+    if not setup.model.capabilities.partitioned:
         raise InputError("Partitions are for AdaGPR and GCNII without drop_edge and pair_norm.")
-    if config.direction == "symmetric" and not manifest.is_symmetric:
+    if setup.config.direction == "symmetric" and not manifest.is_symmetric:
         raise InputError("direction is 'symmetric', but this partition is directed: partition it without --directed.")
     if options.get("num_threads") is None:
         most = max(1, num_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-        config = config.model_copy(update={"num_threads": min(config.num_threads or 1, most)})
-    data = {"name": manifest.name, **manifest.origin, "split": manifest.split}
-    data |= {"graph_sha256": manifest.graph_sha256, "split_sha256": manifest.split_sha256}
-    scale = {"parts": len(job.parts), "per_batch": per_batch, "border": job.border}
-    built.seed(config.seed)
+        setup = setup.with_threads(min(setup.config.num_threads or 1, most))
+    setup.model.seed(setup.config.seed)
     largest = max(part.num_nodes for part in manifest.parts)
-    set_memory(built, config, largest * per_batch if per_batch else manifest.num_nodes // job.group.size)
-    setup = Setup(config, built, {"data": data, **plain_options(config, built), "scale": scale}, options)
-    if job.group.rank == 0:
-        setup = job.folder.adopt(setup)
-        if not is_complete:
-            setup = stack.enter_context(job.folder.hold(setup))
-    return setup
+    set_memory(setup.model, setup.config, largest * per_batch if per_batch else manifest.num_nodes // num_ranks)
+    return replace(setup, plain={**setup.plain, "scale": scale})
 
 
-@contextmanager
-def _strategy(job: _Job, setup: Setup) -> Iterator[Shard | Batches]:
-    if job.per_batch is None:
-        yield read_shard(job.parts, job.group, setup.config, torch.bfloat16 if job.border == "bfloat16" else None)
-        return
-    with stored_operator(job.parts, setup.config.self_loops, job.folder.path) as operator:
-        yield Batches(job.parts, job.per_batch, operator, setup.config)
-
-
-def _finish(job: _Job, setup: Setup, state: State, strategy: Shard | Batches) -> dict[str, Any]:
+def _finish(
+    parts: Parts, group: Group, folder: RunFolder, setup: Setup, state: State, strategy: Shard | Batches
+) -> dict[str, Any]:
     """Measures the best epoch's model on all nodes, writes the predictions and, last, the record."""
-    manifest, model, group, folder = job.parts.manifest, state.model, job.group, job.folder.path
-    logits = [(job.parts[number], own) for number, own in strategy.logits_of_parts(model)]
+    state.model.load_state_dict(state.best)
+    logits = [(parts[number], own) for number, own in strategy.logits_of_parts(state.model)]
     temperature = _temperature(logits, group)
-    for part, own in logits:
-        _write_predictions(folder, part, own, manifest.class_names, temperature)
+    scores = _scores(logits, parts.manifest.num_classes, group)
     machine = {"ranks": group.size, "bytes_sent": int(group.sum_(torch.tensor([group.num_bytes])))}
-    record = {
-        "format": RECORD_FORMAT,
-        "config": setup.plain,
-        "data": _describe_data(job),
-        "result": {
-            "best_epoch": state.stopping.best_epoch,
-            "num_epochs": len(state.history),
-            "stopped_by": state.stopped_by(setup.config),
-            "val_objective": Epoch(*state.history[state.stopping.best_epoch - 1]).val_objective,
-            "primary": Classification.primary,
-            "scores": _scores(logits, manifest.num_classes, group),
-        },
-        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "machine": {**describe_machine(state.seconds), **machine, "recompute": model.recompute},
-        "calibration": {"temperature": temperature},
-    }
-    coefficients = model.coefficients()
-    if coefficients is not None:
-        record["coefficients"] = coefficients.tolist()
-    if group.rank == 0:
-        history = history_table(state.history, HISTORY_COLUMNS, state.coeffs)
-        save_tensors(folder / "model.safetensors", model.state_dict(), {})
-        write_atomically(folder / "history.parquet", lambda path: pq.write_table(history, path))
-        if manifest.recipe is not None:
-            write_json(folder / "recipe.json", manifest.recipe)
+    data = _describe_data(parts, setup.plain["scale"]["per_batch"])
+    record = make_record(state, setup.plain, data, scores, temperature, machine)
+
+    def write_predictions() -> None:
+        for part, own in logits:
+            _write_predictions(folder.path, part, own, parts.manifest.class_names, temperature)
+
     # The record is written when every rank has written its predictions.
-    group.run_on_all_ranks(lambda: None)
+    group.run_on_all_ranks(write_predictions)
     if group.rank == 0:
-        write_json(folder / "record.json", record)
-        job.folder.remove_checkpoint()
+        folder.save(record, state.model, {"history": history_table(state)}, parts.manifest.recipe)
     return record
 
 
@@ -251,27 +209,24 @@ def _temperature(logits: list[tuple[Part, Tensor]], group: Group) -> float:
 def _write_predictions(
     folder: Path, part: Part, logits: Tensor, class_names: tuple[str, ...], temperature: float
 ) -> None:
-    nodes, (y, role) = part.nodes(), part.targets()
+    y, role = part.targets()
     is_isolated = (part.tensors("graph.safetensors")["indptr"].diff() == 0).numpy()
-    ids = nodes["node_id"].combine_chunks()
+    ids = part.nodes()["node_id"].combine_chunks()
     table = class_table(ids, logits, class_names, temperature, {"no neighbours": is_isolated})
-    names = np.array([None, *class_names], dtype=object)
     roles = np.array(["", *SPLIT_NAMES], dtype=object)
-    table = table.add_column(1, "part", pa.array(roles[role].tolist(), pa.string()))
-    table = table.add_column(2, "label", pa.array(names[y.numpy() + 1].tolist(), pa.string()))
     path = folder / "predictions.parquet" / f"{part.folder.name}.parquet"
     make_folder(path.parent)
-    write_atomically(path, lambda temporary: pq.write_table(table, temporary))
+    write_table(path, with_labels(table, roles[role], y, class_names))
 
 
-def _describe_data(job: _Job) -> dict[str, Any]:
-    manifest, size = job.parts.manifest, len(job.parts)
+def _describe_data(parts: Parts, per_batch: int | None) -> dict[str, Any]:
+    manifest, size = parts.manifest, len(parts)
     cut = f"{manifest.edge_cut} of {manifest.num_edges} edges between them"
     message = f"Trained on {size} parts ({manifest.method}), {cut}."
-    is_approximate = job.per_batch is not None and job.per_batch < size
+    is_approximate = per_batch is not None and per_batch < size
     if is_approximate:
         message += (
-            f" Approximate: steps saw batches of {job.per_batch} parts, without the edges to other parts; "
+            f" Approximate: steps saw batches of {per_batch} parts, without the edges to other parts; "
             "what was measured is exact."
         )
     keys = ("name", "num_nodes", "num_edges", "num_features", "split", "num_train", "num_val", "num_test")

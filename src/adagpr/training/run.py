@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,9 @@ from adagpr.errors import InputError
 from adagpr.graph import SPLIT_NAMES, Graph, Split
 from adagpr.nn import Model
 from adagpr.ops import features
+from adagpr.system import describe_machine
 from adagpr.task import Classification, scores_of_result
+from adagpr.training.state import Epoch, State
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -164,6 +167,36 @@ class Run:
         return page
 
 
+def make_record(
+    state: State,
+    config: Mapping[str, Any],
+    data: Mapping[str, Any],
+    scores: Mapping[str, Any],
+    temperature: float,
+    machine: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The record of a training that is over; ``machine`` is added to what is known of the machine."""
+    model, best_epoch = state.model, state.stopping.best_epoch
+    record = {
+        "format": RECORD_FORMAT,
+        "config": config,
+        "data": data,
+        "result": {
+            "best_epoch": best_epoch,
+            "num_epochs": len(state.history),
+            "stopped_by": state.stopped_by,
+            "val_objective": state.history[best_epoch - 1].val_objective,
+            "primary": Classification.primary,
+            "scores": scores,
+        },
+        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "machine": {**describe_machine(state.seconds), **machine, "recompute": model.recompute},
+        "calibration": {"temperature": temperature},
+    }
+    coefficients = model.coefficients()
+    return record if coefficients is None else {**record, "coefficients": coefficients.tolist()}
+
+
 def check_format(record: dict[str, Any]) -> dict[str, Any]:
     """The record itself, if this version can read its format."""
     if not 1 <= record["format"] <= RECORD_FORMAT:
@@ -176,16 +209,14 @@ def coefficient_column(layer: int, hop: int) -> str:
     return f"coeff_{layer}_{hop}"
 
 
-def history_table(rows: list[list[float]], names: list[str], coeffs: Tensor | None) -> pa.Table:
+def history_table(state: State) -> pa.Table:
     """The history as a table, one row per epoch."""
-    values = np.array(rows, dtype=np.float64)
-    columns: dict[str, Any] = {"epoch": np.arange(1, len(rows) + 1)}
-    columns |= {name: values[:, i] for i, name in enumerate(names)}
-    if coeffs is not None:
-        _, num_layers, num_coeffs = coeffs.shape
-        for layer in range(num_layers):
-            for hop in range(num_coeffs):
-                columns[coefficient_column(layer + 1, hop)] = coeffs[:, layer, hop].numpy()
+    values = np.array(state.history, dtype=np.float64)
+    columns = {"epoch": np.arange(1, len(values) + 1), **dict(zip(Epoch._fields, values.T, strict=True))}
+    if state.coeffs is not None:
+        _, num_layers, num_coeffs = state.coeffs.shape
+        for layer, hop in itertools.product(range(num_layers), range(num_coeffs)):
+            columns[coefficient_column(layer + 1, hop)] = state.coeffs[:, layer, hop].numpy()
     return pa.table(columns)
 
 
@@ -194,12 +225,16 @@ def predictions_table(graph: Graph, split: Split, logits: Tensor, temperature: f
     part = np.full(graph.num_nodes, "", dtype=object)
     for name in SPLIT_NAMES:
         part[getattr(split, name).numpy()] = name
-    labels = [graph.class_names[y] if y >= 0 else None for y in graph.y.tolist()]
     ids = pa.array(graph.node_ids.tolist())
     table = class_table(ids, logits, graph.class_names, temperature, node_warnings(graph))
-    return table.add_column(1, "part", pa.array(part.tolist(), pa.string())).add_column(
-        2, "label", pa.array(labels, pa.string())
-    )
+    return with_labels(table, part, graph.y, graph.class_names)
+
+
+def with_labels(table: pa.Table, part: np.ndarray, y: Tensor, class_names: Sequence[str]) -> pa.Table:
+    """A table of `class_table` with the part of the split and the label, if known, of each node after its id."""
+    names = np.array([*class_names, None], dtype=object)
+    table = table.add_column(1, "part", pa.array(part.tolist(), pa.string()))
+    return table.add_column(2, "label", pa.array(names[y.numpy()].tolist(), pa.string()))
 
 
 def node_warnings(graph: Graph) -> dict[str, np.ndarray]:
@@ -216,12 +251,7 @@ def class_table(
 ) -> pa.Table:
     """The predictions for nodes: id, class, probability of each class, reasons to doubt.
 
-    Args:
-        node_ids: Name of each node.
-        logits: One row per node.
-        class_names: Name of each class.
-        temperature: What the logits are divided by.
-        warnings: Reasons to doubt a prediction, each with a mask of the nodes that it holds for.
+    ``warnings`` are such reasons, each with a mask of the nodes that it holds for.
     """
     probabilities = Classification().probabilities(logits, temperature).numpy()
     chosen = probabilities.argmax(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -25,9 +25,8 @@ class Measured(NamedTuple):
     val_acc: float
 
 
-@dataclass(frozen=True)
-class Epoch:
-    """What is measured after one training step.
+class Epoch(NamedTuple):
+    """What is measured after one training step; the columns of the history.
 
     Attributes:
         train_loss: Loss of the step itself, dropout on.
@@ -47,9 +46,6 @@ class Epoch:
     def val_objective(self) -> float:
         """Validation loss with the penalties."""
         return self.val_loss + self.penalty
-
-
-HISTORY_COLUMNS = [field.name for field in fields(Epoch)]
 
 
 @dataclass
@@ -91,29 +87,35 @@ class State:
 
     Attributes:
         model: The model with its current parameters.
+        config: How to train.
+        decays: The decay of each group of parameters.
         optimizer: Adam.
         stopping: The stopping rule's memory.
-        history: One row of numbers per epoch, in the order of the fields of `Epoch`.
+        history: What was measured after each epoch.
         best: The parameters of the best epoch.
         seconds: Time spent training so far, in all processes that worked on it.
         is_stopped: Whether a callback asked to stop.
     """
 
     def __init__(self, model: Model, config: TrainingConfig) -> None:
-        self.model = model
-        self.decays = _decays(model, config)
+        self.model, self.config = model, config
+        decay, parameters_of = config.weight_decay, model.parameter_groups()
+        self.decays = {name: decay.get(name, 0.0) if isinstance(decay, dict) else decay for name in parameters_of}
         # The gradient of w * |p|^2 is 2 w p, which is Adam's decay at 2 w.
         factor = 2.0 if config.decay == "penalty" else 1.0
         groups: dict[float, list[torch.nn.Parameter]] = {}
-        for name, parameters in model.parameter_groups().items():
+        for name, parameters in parameters_of.items():
             groups.setdefault(factor * self.decays[name], []).extend(parameters)
         self.optimizer = Adam(groups, config.lr)
         self.stopping = Stopping()
-        self.history: list[list[float]] = []
+        self.history: list[Epoch] = []
         self._coeffs: Tensor | None = None
-        self.best = {name: value.clone() for name, value in model.state_dict().items()}
+        self.best = self._parameters()
         self.seconds = 0.0
         self.is_stopped = False
+
+    def _parameters(self) -> dict[str, Tensor]:
+        return {name: value.clone() for name, value in self.model.state_dict().items()}
 
     def penalty(self) -> float:
         """What the penalties add to a loss."""
@@ -124,28 +126,22 @@ class State:
                 total += self.decays[name] * norms.square().sum().item()
         return total
 
-    def add_epoch(self, loss: Tensor, measured: Measured, coeffs: Tensor | None, config: TrainingConfig) -> None:
-        """Adds an epoch to the history, and keeps its parameters if it is the best so far.
-
-        Args:
-            loss: The loss of its training step.
-            measured: What was measured after the step, dropout off.
-            coeffs: The coefficients after the step, if the model has any.
-            config: How to train.
+    def add_epoch(self, loss: Tensor, measured: Measured, coeffs: Tensor | None) -> None:
+        """Adds the loss of a step and what was measured after it; keeps the parameters if they are the best so far.
 
         Raises:
             DivergedError: The loss is not finite.
         """
-        penalty = self.penalty() if config.decay == "penalty" else 0.0
+        penalty = self.penalty() if self.config.decay == "penalty" else 0.0
         epoch = Epoch(train_loss=loss.item(), **measured._asdict(), penalty=penalty)
         number = len(self.history) + 1
         if not math.isfinite(epoch.train_loss + epoch.val_objective):
             raise DivergedError(f"Training diverged at epoch {number}: the loss is not finite. Try a smaller lr.")
-        self.history.append([getattr(epoch, name) for name in HISTORY_COLUMNS])
+        self.history.append(epoch)
         if coeffs is not None:
             self._keep(coeffs)
-        if self.stopping.update(number, epoch, config):
-            self.best = {name: value.clone() for name, value in self.model.state_dict().items()}
+        if self.stopping.update(number, epoch, self.config):
+            self.best = self._parameters()
 
     @property
     def coeffs(self) -> Tensor | None:
@@ -163,26 +159,24 @@ class State:
             self._coeffs = rows = larger
         rows[number - 1] = coeffs
 
-    def tell(self, on_epoch: OnEpoch) -> None:
+    def tell(self, on_epoch: OnEpoch | None) -> None:
         """Reports the last epoch; training is over if the callback asks to stop."""
-        self.is_stopped = on_epoch(len(self.history), self.last_epoch, self.stopping) == "stop"
+        if on_epoch is not None:
+            self.is_stopped = on_epoch(len(self.history), self.history[-1], self.stopping) == "stop"
 
     @property
-    def last_epoch(self) -> Epoch:
-        """The measurements of the last epoch."""
-        return Epoch(*self.history[-1])
-
-    def is_over(self, config: TrainingConfig) -> bool:
+    def is_over(self) -> bool:
         """Whether patience or epochs have run out, or a callback asked to stop."""
         # A model without parameters has nothing to learn: it is measured once.
-        num_epochs = config.max_epochs if self.decays else 1
-        return self.is_stopped or len(self.history) >= num_epochs or self.stopping.is_over(config)
+        num_epochs = self.config.max_epochs if self.decays else 1
+        return self.is_stopped or len(self.history) >= num_epochs or self.stopping.is_over(self.config)
 
-    def stopped_by(self, config: TrainingConfig) -> str:
+    @property
+    def stopped_by(self) -> str:
         """What ended the training, as the record names it."""
         if self.is_stopped:
             return "callback"
-        return "patience" if self.stopping.is_over(config) else "max_epochs"
+        return "patience" if self.stopping.is_over(self.config) else "max_epochs"
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The state as named tensors and a header of plain data."""
@@ -192,19 +186,15 @@ class State:
         tensors["history"] = torch.tensor(self.history, dtype=torch.float64)
         if self.coeffs is not None:
             tensors["coeffs"] = self.coeffs
-        header = {
-            "stopping": asdict(self.stopping),
-            "generator": seeding.capture(self.model.generator),
-            "seconds": self.seconds,
-        }
-        return tensors, header
+        generator = seeding.capture(self.model.generator)
+        return tensors, {"stopping": asdict(self.stopping), "generator": generator, "seconds": self.seconds}
 
     def restore(self, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
         """Puts back what `tensors` returned."""
         self.model.load_state_dict(_under("model/", tensors))
         self.best = _under("best/", tensors)
         self.optimizer.restore(self.model, tensors)
-        self.history = tensors["history"].tolist()
+        self.history = [Epoch(*row) for row in tensors["history"].tolist()]
         self._coeffs = tensors.get("coeffs")
         self.stopping = Stopping(**header["stopping"])
         seeding.restore(self.model.generator, header["generator"])
@@ -213,8 +203,3 @@ class State:
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-
-def _decays(model: Model, config: TrainingConfig) -> dict[str, float]:
-    decay = config.weight_decay
-    return {name: decay.get(name, 0.0) if isinstance(decay, dict) else decay for name in model.parameter_groups()}

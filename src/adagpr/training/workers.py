@@ -14,7 +14,6 @@ import os
 import signal
 import traceback
 from collections.abc import Callable, Sequence
-from enum import Enum
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
@@ -24,36 +23,20 @@ import torch
 from adagpr.errors import AdaGPRError, memory_errors
 
 T = TypeVar("T")
+# Given an item and a function that reports, does what is to do; returns once all of it is reported.
+Work = Callable[[T, Callable[..., Any]], None]
 _PR_SET_PDEATHSIG = 1
 
 
-class _Signal(Enum):
-    """Of a type of its own, so that nothing that is reported can be taken for it."""
-
-    DONE = 0
-
-
-_DONE = _Signal.DONE
-
-
-def spread(
-    items: Sequence[T],
-    work: Callable[[T, Callable[[Any], None]], None],
-    receive: Callable[[Any], None],
-    num_workers: int,
-) -> None:
+def spread(items: Sequence[T], work: Work[T], receive: Callable[..., Any], num_workers: int) -> None:
     """Has several processes work on the items; whichever is free takes the next one.
 
-    Args:
-        items: What there is to do, in order.
-        work: Given an item and a function that reports, does it.
-        receive: Called here with whatever is reported.
-        num_workers: Number of processes.
+    ``receive`` is called here with whatever ``work`` reports.
 
     Raises:
         AdaGPRError: A process raised it, or a process was killed.
     """
-    if not uses_processes(len(items), num_workers):
+    if num_workers <= 1 or len(items) <= 1 or "fork" not in multiprocessing.get_all_start_methods():
         for item in items:
             work(item, receive)
         return
@@ -73,8 +56,8 @@ def spread(
             ready = wait(busy)
             for connection in [item for item in busy if item in ready]:
                 message = _receive(connection)
-                if message is not _DONE:
-                    receive(message)
+                if message is not None:
+                    receive(*message)
                 elif waiting:
                     connection.send(waiting.pop(0))
                 else:
@@ -89,17 +72,8 @@ def spread(
             worker.join()
 
 
-def uses_processes(num_items: int, num_workers: int) -> bool:
-    """Whether `spread` starts processes for so many items."""
-    return num_workers > 1 and num_items > 1 and "fork" in multiprocessing.get_all_start_methods()
-
-
 def begin_child(parent: int) -> bool:
-    """What a forked process does first: one thread, and it ends with its parent. False if the parent is gone already.
-
-    Args:
-        parent: Process number of the parent.
-    """
+    """What a forked process does first: one thread, and it ends with its parent. False if that is gone already."""
     torch.set_num_threads(1)
     # The parent ends this process when it is interrupted itself; if it is killed, the kernel does.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -109,24 +83,23 @@ def begin_child(parent: int) -> bool:
     return os.getppid() == parent
 
 
-def _receive(connection: Connection) -> Any:
+def _receive(connection: Connection) -> tuple[Any, ...] | None:
+    """What a process reports, or None where it is done with an item."""
+    error: Exception | None
+    message: tuple[Any, ...] | None
     try:
-        message = connection.recv()
+        error, message = connection.recv()
     except EOFError:
         raise AdaGPRError(
             "A process of this command was killed. Repeat the command to resume from the last checkpoint."
         ) from None
-    if isinstance(message, Exception):
-        raise message
+    if error is not None:
+        raise error
     return message
 
 
 def _run(
-    work: Callable[[T, Callable[[Any], None]], None],
-    items: Sequence[T],
-    connection: Connection,
-    inherited: Sequence[Connection],
-    parent: int,
+    work: Work[T], items: Sequence[T], connection: Connection, inherited: Sequence[Connection], parent: int
 ) -> None:
     if not begin_child(parent):
         return
@@ -136,12 +109,12 @@ def _run(
     try:
         with memory_errors():
             while True:
-                work(items[connection.recv()], connection.send)
-                connection.send(_DONE)
+                work(items[connection.recv()], lambda *message: connection.send((None, message)))
+                connection.send((None, None))
     except Exception as error:
         if not isinstance(error, AdaGPRError | OSError):
             # A bug, which the parent cannot tell from this process being killed unless it gets the traceback.
             error = RuntimeError(f"A process of this command failed:\n{traceback.format_exc()}")
         # A parent that is ending itself no longer listens.
         with contextlib.suppress(OSError):
-            connection.send(error)
+            connection.send((error, None))
