@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from adagpr.errors import DivergedError, memory_errors
+from adagpr.errors import memory_errors
 from adagpr.graph import SPLIT_NAMES, Graph, Split
 from adagpr.nn import Model
 from adagpr.ops import Features, buffer_pool, cache_order, features, is_large
@@ -72,8 +72,6 @@ def fit(
         if isinstance(run, Run):
             return run
         run.train(on_epoch, checkpoint_seconds)
-        if run.failure is not None:
-            raise run.failure
         return run.finish()
 
 
@@ -111,7 +109,6 @@ class TrainingRun:
         state: How far training is; that of the last checkpoint, if there was one.
         data: What the model is trained on.
         num_batched: How many runs shared each step with this one, itself included.
-        failure: Why the run cannot be finished, if it diverged.
     """
 
     def __init__(self, graph: Graph, split: Split, setup: Setup, folder: RunFolder | None) -> None:
@@ -125,28 +122,12 @@ class TrainingRun:
         self.data = training_data(graph, split, config, model)
         self.state = State(model, config)
         self.num_batched = 1
-        self.failure: DivergedError | None = None
         if folder is not None:
             folder.restore(self.state, folder.read_checkpoint())
 
-    @property
-    def is_over(self) -> bool:
-        """Whether there is nothing more to train."""
-        return self.failure is not None or self.state.is_over
-
     def train(self, on_epoch: OnEpoch | None, checkpoint_seconds: float) -> None:
         """Trains until the run is over."""
-        try:
-            train(self.state, self.data, on_epoch, self.save, checkpoint_seconds)
-        except DivergedError as error:
-            self.failure = error
-
-    def add_epoch(self, loss: Tensor, measured: Measured, coeffs: Tensor | None) -> None:
-        """Adds an epoch that was trained side by side with other runs."""
-        try:
-            self.state.add_epoch(loss, measured, coeffs)
-        except DivergedError as error:
-            self.failure = error
+        train(self.state, self.data, on_epoch, self.save, checkpoint_seconds)
 
     def save(self) -> None:
         """Writes a checkpoint, if the run is kept in a folder."""
@@ -191,16 +172,10 @@ class Strategy(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """A graph in memory, as a model is trained on it.
+    """A graph in memory, as a model is trained on it; ``structure`` is what the model prepared from it.
 
-    Attributes:
-        x: Features of all nodes.
-        structure: What the model prepared from the graph.
-        y: Classes of all nodes.
-        train: Positions of the training nodes.
-        val: Positions of the validation nodes.
-        class_weights: How much a node of each class counts; the same unless given.
-        order: Which node of the graph is at each position, if they were reordered.
+    ``train`` and ``val`` are positions of nodes. ``order`` says which node of the graph is at each position, if they
+    were reordered. Without ``class_weights`` a node of each class counts the same.
     """
 
     x: Features
@@ -286,7 +261,7 @@ def training_data(graph: Graph, split: Split, config: TrainingConfig, model: Mod
 def train(
     state: State, strategy: Strategy, on_epoch: OnEpoch | None, save: Callable[[], None], save_every: float
 ) -> None:
-    """Trains until patience or epochs run out; then the best epoch's parameters are in the model.
+    """Trains until patience or epochs run out.
 
     Every ``save_every`` seconds, and before a signal ends the process, ``save`` writes a checkpoint.
     """
@@ -303,7 +278,6 @@ def train(
                 saved = time.perf_counter()
             deferred.deliver()
             state.tell(on_epoch)
-    state.model.load_state_dict(state.best)
 
 
 def evaluate(model: Model, data: TrainingData) -> Tensor:
@@ -314,14 +288,9 @@ def evaluate(model: Model, data: TrainingData) -> Tensor:
 
 def _describe_data(graph: Graph, split: Split) -> dict[str, Any]:
     return {
-        "name": graph.name,
-        "num_nodes": graph.num_nodes,
-        "num_edges": graph.num_edges,
-        "num_features": graph.num_features,
+        **{key: getattr(graph, key) for key in ("name", "num_nodes", "num_edges", "num_features")},
         "class_names": list(graph.class_names),
         "split": split.name,
-        "num_train": len(split.train),
-        "num_val": len(split.val),
-        "num_test": len(split.test),
+        **{f"num_{name}": len(getattr(split, name)) for name in SPLIT_NAMES},
         "notes": list(graph.notes),
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -247,13 +247,14 @@ def fit_group(graph: Graph, setup: Setup, jobs: Sequence[Job], report: Report) -
                 training[number] = opened
         saved = time.perf_counter()
         while training:
-            for number in [number for number, run in training.items() if run.is_over]:
+            for number in [number for number, run in training.items() if run.state.is_over]:
                 run = training.pop(number)
-                found[number] = run.failure or run.finish()
-                report(number, run.failure)
+                found[number] = run.state.failure or run.finish()
+                report(number, run.state.failure)
             if len(training) == 1:
                 ((number, run),) = training.items()
-                run.train(partial(report, number), CHECKPOINT_SECONDS)
+                with suppress(DivergedError):
+                    run.train(partial(report, number), CHECKPOINT_SECONDS)
             elif training:
                 saved = _train_until_one_is_over(training, report, saved)
     return found
@@ -269,7 +270,7 @@ def _train_until_one_is_over(training: dict[int, TrainingRun], report: Report, s
     started = time.perf_counter()
     before = [run.state.seconds for run in runs]
     with DeferredSignals() as deferred:
-        while not any(run.is_over for run in runs):
+        while not any(run.state.is_over for run in runs):
             for run in runs:
                 run.state.optimizer.zero_grad()
             logits = models(x, training=True, nodes=[run.data.train for run in runs])
@@ -279,7 +280,8 @@ def _train_until_one_is_over(training: dict[int, TrainingRun], report: Report, s
             with torch.inference_mode():
                 logits = models(x, training=False)
             for run, loss, own, coeffs in zip(runs, losses, logits, models.coefficients(), strict=True):
-                run.add_epoch(loss, run.data.measured(own), coeffs)
+                with suppress(DivergedError):
+                    run.state.add_epoch(loss, run.data.measured(own), coeffs)
             now = time.perf_counter()
             for run, seconds in zip(runs, before, strict=True):
                 run.state.seconds = seconds + (now - started) / len(runs)
@@ -289,7 +291,7 @@ def _train_until_one_is_over(training: dict[int, TrainingRun], report: Report, s
                 saved = time.perf_counter()
             deferred.deliver()
             for number, run in training.items():
-                if run.failure is None:
+                if run.state.failure is None:
                     run.state.tell(partial(report, number))
     return saved
 

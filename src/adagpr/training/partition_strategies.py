@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from adagpr import seeding
-from adagpr.errors import InputError
 from adagpr.nn import Model
 from adagpr.ops import Features, Operator, features, matrix, on_disk
 from adagpr.partitioning import (
@@ -184,20 +184,17 @@ class Batches:
     def measure(self, model: Model) -> Measured:
         """Measures the model on the whole graph."""
         names = ("train", _deciding(self.parts))
-        found: list[list[Tensor]] = [[], [], [], []]
+        found: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         for number, logits in self.logits_of_parts(model):
             y, role = self.parts[number].targets()
-            indices = [positions(role, name) for name in names]
-            for items, item in zip(found, [x[index] for index in indices for x in (logits, y)], strict=True):
-                items.append(item)
-        on_train, train_y, on_val, val_y = map(torch.cat, found)
+            train, val = (positions(role, name) for name in names)
+            found.append((logits[train], y[train], logits[val], y[val]))
+        on_train, train_y, on_val, val_y = map(torch.cat, zip(*found, strict=True))
         val_loss = Classification(self.class_weights).loss(on_val, val_y).item()
         return Measured(accuracy(on_train, train_y), val_loss, accuracy(on_val, val_y))
 
     def logits_of_parts(self, model: Model) -> Iterator[tuple[int, Tensor]]:
         """Each part and the logits of its nodes, exact, dropout off; computed by the processor, from disk."""
-        if not model.capabilities.fused_stack:
-            raise InputError(f"Batches of parts are for AdaGPR and GCNII without pair_norm, not for '{model.name}'.")
         if self.config.device != "cpu":
             model = copy.deepcopy(model).to("cpu")
         offsets = self.parts.manifest.offsets.tolist()
@@ -205,12 +202,11 @@ class Batches:
             model.eval()
             lin_in, lin_out = model.outer_maps()
             h_0 = matrix(offsets[-1], lin_in.weight.shape[0])
-            for number in range(len(self.parts)):
-                own = lin_in(features(self.parts[number].features()))
-                h_0[offsets[number] : offsets[number + 1]] = own.relu_()
+            for number, (start, end) in enumerate(pairwise(offsets)):
+                h_0[start:end] = lin_in(features(self.parts[number].features())).relu_()
             h = model.trunk(h_0, self.operator)
-            for number in range(len(self.parts)):
-                logits = lin_out(h[offsets[number] : offsets[number + 1]])
+            for number, (start, end) in enumerate(pairwise(offsets)):
+                logits = lin_out(h[start:end])
                 yield number, matrix(*logits.shape).copy_(logits)
 
 

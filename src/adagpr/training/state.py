@@ -86,15 +86,12 @@ class State:
     """Everything that changes while a model trains.
 
     Attributes:
-        model: The model with its current parameters.
-        config: How to train.
         decays: The decay of each group of parameters.
-        optimizer: Adam.
-        stopping: The stopping rule's memory.
         history: What was measured after each epoch.
         best: The parameters of the best epoch.
         seconds: Time spent training so far, in all processes that worked on it.
         is_stopped: Whether a callback asked to stop.
+        failure: Why there is no result, if training diverged.
     """
 
     def __init__(self, model: Model, config: TrainingConfig) -> None:
@@ -113,6 +110,7 @@ class State:
         self.best = self._parameters()
         self.seconds = 0.0
         self.is_stopped = False
+        self.failure: DivergedError | None = None
 
     def _parameters(self) -> dict[str, Tensor]:
         return {name: value.clone() for name, value in self.model.state_dict().items()}
@@ -136,7 +134,10 @@ class State:
         epoch = Epoch(train_loss=loss.item(), **measured._asdict(), penalty=penalty)
         number = len(self.history) + 1
         if not math.isfinite(epoch.train_loss + epoch.val_objective):
-            raise DivergedError(f"Training diverged at epoch {number}: the loss is not finite. Try a smaller lr.")
+            self.failure = DivergedError(
+                f"Training diverged at epoch {number}: the loss is not finite. Try a smaller lr."
+            )
+            raise self.failure
         self.history.append(epoch)
         if coeffs is not None:
             self._keep(coeffs)
@@ -152,12 +153,12 @@ class State:
         # In one block that doubles: one small block per epoch, between large ones that come and go, would keep the C
         # library from reusing their memory, and it would ask the system for more and more.
         number, rows = len(self.history), self._coeffs
-        if rows is None or number > len(rows):
-            larger = torch.empty(max(2 * number, 64), *coeffs.shape, dtype=coeffs.dtype)
-            if rows is not None:
-                larger[: len(rows)] = rows
-            self._coeffs = rows = larger
+        if rows is None:
+            rows = torch.empty(64, *coeffs.shape, dtype=coeffs.dtype)
+        elif number > len(rows):
+            rows = torch.cat([rows, torch.empty_like(rows)])
         rows[number - 1] = coeffs
+        self._coeffs = rows
 
     def tell(self, on_epoch: OnEpoch | None) -> None:
         """Reports the last epoch; training is over if the callback asks to stop."""
@@ -166,10 +167,11 @@ class State:
 
     @property
     def is_over(self) -> bool:
-        """Whether patience or epochs have run out, or a callback asked to stop."""
+        """Whether patience or epochs have run out, a callback asked to stop, or training diverged."""
         # A model without parameters has nothing to learn: it is measured once.
         num_epochs = self.config.max_epochs if self.decays else 1
-        return self.is_stopped or len(self.history) >= num_epochs or self.stopping.is_over(self.config)
+        is_ended = self.is_stopped or self.failure is not None or len(self.history) >= num_epochs
+        return is_ended or self.stopping.is_over(self.config)
 
     @property
     def stopped_by(self) -> str:

@@ -1,8 +1,8 @@
 """Work spread over processes of this machine that report back while they run.
 
 Processes are forked, so that they start at once with everything in memory. Each computes with one thread: the threads
-of the process that it was forked from do not exist in it, and waiting for them would never end. They end with the
-process that started them, however that one ends. Where a system cannot fork, all work is done in one process.
+of the process that it was forked from do not exist in it, and waiting for them would never end. Where a system cannot
+fork, all work is done in one process.
 """
 
 from __future__ import annotations
@@ -55,7 +55,13 @@ def spread(items: Sequence[T], work: Work[T], receive: Callable[..., Any], num_w
         while busy:
             ready = wait(busy)
             for connection in [item for item in busy if item in ready]:
-                message = _receive(connection)
+                try:
+                    error, message = connection.recv()
+                except EOFError:
+                    again = "Repeat the command to resume from the last checkpoint."
+                    error, message = AdaGPRError(f"A process of this command was killed. {again}"), None
+                if error is not None:
+                    raise error
                 if message is not None:
                     receive(*message)
                 elif waiting:
@@ -83,21 +89,6 @@ def begin_child(parent: int) -> bool:
     return os.getppid() == parent
 
 
-def _receive(connection: Connection) -> tuple[Any, ...] | None:
-    """What a process reports, or None where it is done with an item."""
-    error: Exception | None
-    message: tuple[Any, ...] | None
-    try:
-        error, message = connection.recv()
-    except EOFError:
-        raise AdaGPRError(
-            "A process of this command was killed. Repeat the command to resume from the last checkpoint."
-        ) from None
-    if error is not None:
-        raise error
-    return message
-
-
 def _run(
     work: Work[T], items: Sequence[T], connection: Connection, inherited: Sequence[Connection], parent: int
 ) -> None:
@@ -109,6 +100,7 @@ def _run(
     try:
         with memory_errors():
             while True:
+                # An error and what is reported; neither of them says that an item is done.
                 work(items[connection.recv()], lambda *message: connection.send((None, message)))
                 connection.send((None, None))
     except Exception as error:
