@@ -97,13 +97,12 @@ def run_cells(
     while waiting:
         busy: list[tuple[int, Sequence[Job]]] = []
 
-        def work(item: tuple[int, Sequence[Job]], report: Callable[[Any], None]) -> None:
+        def work(item: tuple[int, Sequence[Job]], report: Callable[..., Any]) -> None:
             number, group = item
             for outcome in states[number].fit(group):
-                report((number, *outcome))
+                report(number, *outcome)
 
-        def receive(message: tuple[Any, ...]) -> None:
-            number, name, *content = message
+        def receive(number: int, name: str, *content: Any) -> None:
             if name == "busy":
                 busy.append((number, content))  # noqa: B023 - used within this round only
             else:
@@ -164,7 +163,7 @@ class CellProgress:
                 number: load_run(folder) for number, folder in folders.items() if (folder / "record.json").exists()
             }
             missing = [job for job in group if job.number not in found]
-            found |= fit_group(self._graph, self.setup, missing, lambda message: None)
+            found |= fit_group(self._graph, self.setup, missing)
         except AdaGPRError as error:
             if len(group) > 1:
                 # A run that cannot be read, or that another process holds, must not take its group with it.

@@ -74,13 +74,10 @@ class TrainingConfig(BaseModel):
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """Everything that defines a run, resolved once and passed on.
+    """Everything that defines a run, resolved once and passed on; ``options`` are what the caller gave.
 
-    Attributes:
-        config: How to train.
-        model: The model before training; its parameters are drawn when training starts.
-        plain: The whole configuration as plain data with the keys ``data``, ``model`` and ``training``.
-        options: What the caller gave.
+    The parameters of ``model`` are drawn when training starts. ``plain`` is the whole configuration as plain data with
+    the keys ``data``, ``model`` and ``training``.
     """
 
     config: TrainingConfig

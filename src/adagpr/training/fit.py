@@ -265,14 +265,14 @@ def train(
 
     Every ``save_every`` seconds, and before a signal ends the process, ``save`` writes a checkpoint.
     """
-    saved = started = time.perf_counter()
-    before = state.seconds
+    saved = last = time.perf_counter()
     with DeferredSignals() as deferred:
         while not state.is_over:
             loss = strategy.step(state)
             state.add_epoch(loss, strategy.measure(state.model), state.model.coefficients())
             now = time.perf_counter()
-            state.seconds = before + now - started
+            state.seconds += now - last
+            last = now
             if now - saved >= save_every or deferred.has_arrived:
                 save()
                 saved = time.perf_counter()

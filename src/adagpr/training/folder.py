@@ -23,19 +23,10 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from adagpr.errors import InputError, memory_errors
-from adagpr.files import (
-    folder_lock,
-    make_folder,
-    read_json,
-    to_toml,
-    write_atomically,
-    write_bytes,
-    write_json,
-    write_text,
-)
+from adagpr.files import folder_lock, make_folder, read_json, to_toml, write_atomically, write_json, write_text
 from adagpr.nn import Model, build
 from adagpr.training.config import Setup, differences, read_config
-from adagpr.training.run import Run, check_format
+from adagpr.training.run import RECORD_FORMAT, Run
 from adagpr.training.state import State
 
 
@@ -133,11 +124,13 @@ def load_run(folder: Path | str) -> Run:
         raise InputError(f"{folder} holds no complete run: there is no record.json in it.")
     try:
         with memory_errors():
-            record = check_format(read_json(folder / "record.json"))
-            arguments = dict(record["config"]["model"])
-            name = arguments.pop("name")
-            sizes = {"in_channels": record["data"]["num_features"], "out_channels": len(record["data"]["class_names"])}
-            model = build(name, {**sizes, **arguments})
+            record = read_json(folder / "record.json")
+            if not 1 <= record["format"] <= RECORD_FORMAT:
+                known = f"this version reads up to {RECORD_FORMAT}"
+                raise InputError(f"its record has the format {record['format']}; {known}")
+            data, arguments = record["data"], dict(record["config"]["model"])
+            sizes = {"in_channels": data["num_features"], "out_channels": len(data["class_names"])}
+            model = build(arguments.pop("name"), {**sizes, **arguments})
             model.load_state_dict(load_tensors(folder / "model.safetensors")[0])
             tables = [pq.read_table(folder / f"{part}.parquet") for part in ("history", "predictions")]
             recipe = read_json(folder / "recipe.json") if (folder / "recipe.json").exists() else None
@@ -155,7 +148,8 @@ def write_table(path: Path, table: pa.Table) -> None:
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
     """Writes named tensors and a header of plain data as safetensors, atomically."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_bytes(path, safetensors.torch.save(contiguous, {"header": json.dumps(header)}))
+    content = safetensors.torch.save(contiguous, {"header": json.dumps(header)})
+    write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

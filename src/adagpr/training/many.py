@@ -163,15 +163,12 @@ def fit_all(
     found: list[tuple[Run, ...]] = []
     for each, parent in variants:
         first = len(found) * len(pairs)
-        folders = [_folder_below(parent, *pair) if len(pairs) > 1 else parent for pair in pairs]
+        names = [f"{split.name.replace('/', '-')}-seed-{seed}" for split, seed in pairs] if len(pairs) > 1 else [""]
+        folders = [None if parent is None else parent / name for name in names]
         jobs = [Job(first + number, *pair, folders[number]) for number, pair in enumerate(pairs)]
         workers = (num_workers or num_cores()) if out is not None and each.config.num_threads == 1 else 1
         found.append(_fit_jobs(graph, each, jobs, jobs[rank::world_size], workers, on_epoch, on_end))
     return Runs(found[0], out, len(variants) * len(pairs), *found[1:])
-
-
-def _folder_below(parent: Path | None, split: Split, seed: int) -> Path | None:
-    return None if parent is None else parent / f"{split.name.replace('/', '-')}-seed-{seed}"
 
 
 def _fit_jobs(
@@ -205,7 +202,7 @@ def _fit_jobs(
     spread(in_groups(own, group_size(graph, setup), num_workers), work, receive, num_workers)
     for job in jobs:
         if job.number not in found and job.folder is not None and (job.folder / "record.json").exists():
-            found |= fit_group(graph, setup, [job], lambda *message: None)
+            found |= fit_group(graph, setup, [job])
     failures = [(job, error) for job in jobs if isinstance(error := found.get(job.number), DivergedError)]
     if not failures:
         return tuple(run for job in jobs if isinstance(run := found.get(job.number), Run))
@@ -230,7 +227,9 @@ def group_size(graph: Graph, setup: Setup) -> int:
     return _MOST if is_small and setup.config.device == "cpu" and setup.model.capabilities.batched else 1
 
 
-def fit_group(graph: Graph, setup: Setup, jobs: Sequence[Job], report: Report) -> dict[int, Run | DivergedError]:
+def fit_group(
+    graph: Graph, setup: Setup, jobs: Sequence[Job], report: Report = lambda *message: None
+) -> dict[int, Run | DivergedError]:
     """Fits at most `group_size` jobs side by side in this process; by number each job's run, or why there is none.
 
     ``setup`` is that of one of the jobs, the others differ in split and seed. For ``report`` see `Report`.
@@ -267,8 +266,7 @@ def _train_until_one_is_over(training: dict[int, TrainingRun], report: Report, s
     x = runs[0].data.x
     for run in runs:
         run.num_batched = max(run.num_batched, len(runs))
-    started = time.perf_counter()
-    before = [run.state.seconds for run in runs]
+    last = time.perf_counter()
     with DeferredSignals() as deferred:
         while not any(run.state.is_over for run in runs):
             for run in runs:
@@ -283,8 +281,9 @@ def _train_until_one_is_over(training: dict[int, TrainingRun], report: Report, s
                 with suppress(DivergedError):
                     run.state.add_epoch(loss, run.data.measured(own), coeffs)
             now = time.perf_counter()
-            for run, seconds in zip(runs, before, strict=True):
-                run.state.seconds = seconds + (now - started) / len(runs)
+            for run in runs:
+                run.state.seconds += (now - last) / len(runs)
+            last = now
             if now - saved >= CHECKPOINT_SECONDS or deferred.has_arrived:
                 for run in runs:
                     run.save()

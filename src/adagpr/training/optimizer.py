@@ -20,24 +20,14 @@ from torch import Tensor, nn
 
 from adagpr.ops import addresses, call_kernel, supports_kernels
 
-__all__ = ["Adam", "step_together"]
-
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8
 
 
 class Adam:
-    """The optimiser of one training.
+    """The optimiser of one training; ``groups`` are the parameters by their decay, which stay where they are in memory.
 
-    Args:
-        groups: The parameters by their decay; they stay where they are in memory.
-        lr: The learning rate.
-
-    Attributes:
-        parameters: All parameters.
-        decays: The decay of each.
-        means: The first moment of each, laid out in memory as the parameter is.
-        squares: The second one.
-        steps: How often each was changed.
+    The first and second moment of a parameter, in ``means`` and ``squares``, are laid out in memory as it is. ``steps``
+    counts how often each was changed.
     """
 
     def __init__(self, groups: Mapping[float, Sequence[nn.Parameter]], lr: float) -> None:
@@ -53,11 +43,6 @@ class Adam:
         """Where parameters, means and squares begin in memory, and how long they are: a column for each."""
         rows = [addresses(items) for items in (self.parameters, self.means, self.squares)]
         return np.stack([*rows, np.array([item.numel() for item in self.parameters], dtype=np.uint64)])
-
-    @cached_property
-    def strides(self) -> list[tuple[int, ...]]:
-        """How each parameter is laid out in memory."""
-        return [parameter.stride() for parameter in self.parameters]
 
     @cached_property
     def dtype(self) -> torch.dtype | None:
@@ -76,25 +61,25 @@ class Adam:
 
     def tensors(self, model: nn.Module) -> dict[str, Tensor]:
         """Moments and step counts under the names of the parameters that they belong to."""
-        places = {id(parameter): place for place, parameter in enumerate(self.parameters)}
         found: dict[str, Tensor] = {}
-        for name, parameter in model.named_parameters():
-            place = places.get(id(parameter))
-            if place is not None and self.steps[place]:
-                found[f"adam/{name}/step"] = torch.tensor(float(self.steps[place]))
-                found[f"adam/{name}/exp_avg"] = self.means[place]
-                found[f"adam/{name}/exp_avg_sq"] = self.squares[place]
+        for name, place in self._named_places(model):
+            if self.steps[place]:
+                found[f"{name}/step"] = torch.tensor(float(self.steps[place]))
+                found[f"{name}/exp_avg"] = self.means[place]
+                found[f"{name}/exp_avg_sq"] = self.squares[place]
         return found
 
     def restore(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         """Puts back what `tensors` took."""
-        names = {id(parameter): name for name, parameter in model.named_parameters()}
-        for place, parameter in enumerate(self.parameters):
-            prefix = f"adam/{names[id(parameter)]}"
-            if f"{prefix}/step" in tensors:
-                self.steps[place] = float(tensors[f"{prefix}/step"])
-                self.means[place].copy_(tensors[f"{prefix}/exp_avg"])
-                self.squares[place].copy_(tensors[f"{prefix}/exp_avg_sq"])
+        for name, place in self._named_places(model):
+            if f"{name}/step" in tensors:
+                self.steps[place] = float(tensors[f"{name}/step"])
+                self.means[place].copy_(tensors[f"{name}/exp_avg"])
+                self.squares[place].copy_(tensors[f"{name}/exp_avg_sq"])
+
+    def _named_places(self, model: nn.Module) -> list[tuple[str, int]]:
+        places = {id(parameter): place for place, parameter in enumerate(self.parameters)}
+        return [(f"adam/{name}", places[id(parameter)]) for name, parameter in model.named_parameters()]
 
 
 def step_together(optimizers: Sequence[Adam]) -> None:
@@ -119,8 +104,11 @@ def _step_native(chosen: Sequence[tuple[Adam, dict[int, Tensor]]], lr: float, dt
             [getattr(optimizer, name).take([*found], axis=-1) for optimizer, found in chosen], axis=-1
         )
 
-    pairs = [(optimizer, place, gradient) for optimizer, found in chosen for place, gradient in found.items()]
-    gradients = [_laid_out(gradient, optimizer, place) for optimizer, place, gradient in pairs]
+    gradients = [
+        _laid_out_as(optimizer.parameters[place], gradient)
+        for optimizer, found in chosen
+        for place, gradient in found.items()
+    ]
     (parameters, means, squares, sizes), steps, decays = joined("places"), joined("steps"), joined("decays")
     # What a mean is multiplied with, and a square's root: the learning rate and both corrections.
     rates, roots = lr / (1 - _BETA_1**steps), 1 / np.sqrt(1 - _BETA_2**steps)
@@ -131,11 +119,9 @@ def _step_native(chosen: Sequence[tuple[Adam, dict[int, Tensor]]], lr: float, dt
     )  # fmt: skip
 
 
-def _laid_out(gradient: Tensor, optimizer: Adam, place: int) -> Tensor:
+def _laid_out_as(parameter: Tensor, gradient: Tensor) -> Tensor:
     """The gradient, laid out in memory as its parameter is."""
-    if gradient.stride() == optimizer.strides[place]:
-        return gradient
-    return torch.empty_like(optimizer.parameters[place]).copy_(gradient)
+    return gradient if gradient.stride() == parameter.stride() else torch.empty_like(parameter).copy_(gradient)
 
 
 @torch.no_grad()

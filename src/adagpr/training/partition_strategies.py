@@ -59,14 +59,13 @@ class Shard:
     train: Tensor
     val: Tensor
     class_weights: Tensor
-    seed: int
     sizes: dict[int, int]
 
     def step(self, state: State) -> Tensor:
         """One step of the optimiser, the same in all ranks."""
         model = state.model.train()
         purpose = f"dropout, epoch {len(state.history) + 1}, rank {self.group.rank} of {self.group.size}"
-        model.restart_dropout(self.seed, purpose)
+        model.restart_dropout(state.config.seed, purpose)
         state.optimizer.zero_grad()
         loss = self.loss(model)
         loss.backward()
@@ -130,7 +129,7 @@ def read_shard(
         weights = balanced_weights(group.sum_(torch.bincount(rows.y[train], minlength=len(weights))))
     sizes = {number: parts[number].info.num_nodes for number in numbers}
     x, y, weights = features(rows.x, dtype).to(device), rows.y.to(device), weights.to(device)
-    return Shard(group, x, operator, y, train.to(device), val.to(device), weights, config.seed, sizes)
+    return Shard(group, x, operator, y, train.to(device), val.to(device), weights, sizes)
 
 
 @dataclass(frozen=True, eq=False)

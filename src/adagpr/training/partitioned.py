@@ -1,9 +1,8 @@
 """`fit_partition`: training on a graph that is on disk in parts, by one process or by several ranks.
 
-Without ``per_batch`` training is exact: each rank holds the rows of its parts. With it one process reads batches of
-parts, which is approximate; see `adagpr.training.partition_strategies` for both. Rank 0 alone writes
-checkpoints, configuration and record. A run may resume with another number of ranks: nothing in its configuration
-depends on it. Predictions are written by each rank for its own parts, one file per part.
+Without ``per_batch`` training is exact, with it approximate; see `adagpr.training.partition_strategies` for both. Rank
+0 alone writes checkpoints, configuration and record, each rank the predictions for its own parts, one file per part. A
+run may resume with another number of ranks: nothing in its configuration depends on it.
 """
 
 from __future__ import annotations
@@ -124,15 +123,11 @@ def fit_partition(
 def _checked_parts(folder: Path, group: Group, per_batch: int | None) -> Parts:
     """The partition, once the parts that this rank reads are found to be intact."""
     parts = open_parts(folder)
-    if per_batch is None:
-        numbers = parts_of_rank(len(parts), group.rank, group.size)
-    elif group.size > 1:
+    if per_batch is not None and group.size > 1:
         raise InputError("Batches of parts are read by one process; without --batch-parts several train exactly.")
-    elif not 1 <= per_batch <= len(parts):
+    if per_batch is not None and not 1 <= per_batch <= len(parts):
         raise InputError(f"A batch takes 1 to {len(parts)} parts of this partition, got {per_batch}.")
-    else:
-        numbers = range(len(parts))
-    for number in numbers:
+    for number in parts_of_rank(len(parts), group.rank, group.size):
         parts[number].check()
     return parts
 

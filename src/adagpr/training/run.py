@@ -197,13 +197,6 @@ def make_record(
     return record if coefficients is None else {**record, "coefficients": coefficients.tolist()}
 
 
-def check_format(record: dict[str, Any]) -> dict[str, Any]:
-    """The record itself, if this version can read its format."""
-    if not 1 <= record["format"] <= RECORD_FORMAT:
-        raise InputError(f"its record has the format {record['format']}; this version reads up to {RECORD_FORMAT}")
-    return record
-
-
 def coefficient_column(layer: int, hop: int) -> str:
     """Name of a coefficient's column in the history; layers count from 1, hops from 0."""
     return f"coeff_{layer}_{hop}"
