@@ -138,20 +138,14 @@ def _name_interface() -> None:
         return
     # Without fcntl, on Windows, and without an answer gloo chooses itself.
     with contextlib.suppress(OSError, ImportError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        import fcntl
+
         # Nothing is sent: the system only chooses the address that it would send from.
         probe.connect((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
-        own = probe.getsockname()[0]
+        own = socket.inet_aton(probe.getsockname()[0])
         for _, name in socket.if_nameindex():
-            if _address(probe, name) == own:
-                os.environ["GLOO_SOCKET_IFNAME"] = name
-
-
-def _address(probe: socket.socket, interface: str) -> str | None:
-    """The address of an interface, if it has one."""
-    import fcntl
-
-    try:
-        answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", interface.encode()[:15]))
-    except OSError:
-        return None
-    return socket.inet_ntoa(answer[20:24])
+            # Some interfaces have no address.
+            with contextlib.suppress(OSError):
+                answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                if answer[20:24] == own:
+                    os.environ["GLOO_SOCKET_IFNAME"] = name

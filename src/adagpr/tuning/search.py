@@ -195,8 +195,7 @@ def _run_one(study: Study, opened: optuna.Study, trial: optuna.Trial, num_trials
     # What is drawn, when the first value is asked for, depends on the trial's place and the results before it alone. So
     # workers never draw the same, and with one worker a study ends the same however often it was interrupted.
     seed = int(stream(study.seed, f"search {places.index(trial.number)}").integers(2**32))
-    start = _NUM_STARTUP_TRIALS
-    opened.sampler = TPESampler(seed=seed, n_startup_trials=start, multivariate=True, constant_liar=True)
+    opened.sampler = TPESampler(seed=seed, n_startup_trials=_NUM_STARTUP_TRIALS, multivariate=True, constant_liar=True)
     value, state = None, TrialState.PRUNED
     try:
         value, state = objective(study, trial), TrialState.COMPLETE

@@ -196,13 +196,11 @@ def read_space(name: str) -> Space:
         InputError: There is none, or its file has mistakes; all of them are named.
     """
     if name.endswith(".toml"):
-        return _space(Path(name).stem, Path(name).name, read_toml(Path(name)))
-    if name not in _shipped():
+        owner, name, content = Path(name).name, Path(name).stem, read_toml(Path(name))
+    elif name in _shipped():
+        owner, content = name, _shipped()[name]
+    else:
         raise unknown_name("search space", name, space_names())
-    return _space(name, name, _shipped()[name])
-
-
-def _space(name: str, owner: str, content: Mapping[str, Any]) -> Space:
     tables = content.get("search")
     if not isinstance(tables, Mapping) or not tables:
         raise InputError(f"{owner}: search must be a table with an entry for each parameter.")
