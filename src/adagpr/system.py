@@ -86,7 +86,7 @@ class DeferredSignals:
 
     def __init__(self) -> None:
         self._arrived: int | None = None
-        self._handlers: dict[int, Any] = {}
+        self._handlers = contextlib.ExitStack()  # puts back those of before
 
     @property
     def has_arrived(self) -> bool:
@@ -97,7 +97,7 @@ class DeferredSignals:
         """Lets a signal that was held back take effect, as if it came now."""
         if self._arrived is not None:
             number, self._arrived = self._arrived, None
-            self._release()
+            self._handlers.close()
             signal.raise_signal(number)
 
     def __enter__(self) -> Self:
@@ -106,17 +106,13 @@ class DeferredSignals:
         for name in ("SIGINT", "SIGTERM", "SIGHUP") if is_main else ():
             number = getattr(signal, name, None)
             if number is not None and signal.getsignal(number) not in (signal.SIG_IGN, None):
-                self._handlers[number] = signal.signal(number, self._receive)
+                self._handlers.callback(signal.signal, number, signal.signal(number, self._receive))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._release()
+        self._handlers.close()
         if kind is None:
             self.deliver()
-
-    def _release(self) -> None:
-        while self._handlers:
-            signal.signal(*self._handlers.popitem())
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         is_second = self.has_arrived
