@@ -143,8 +143,7 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             InputError: Something does not fit.
         """
-        own = {name: getattr(self, name) for name in _Rules.model_fields}
-        settings = check("AdaGPRClassifier", _Rules, own)
+        settings = check("AdaGPRClassifier", _Rules, self.get_params(deep=False))
         x, labels = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS)
         known = rows.is_known(labels, self.unlabelled)
         check_classification_targets(labels[known])

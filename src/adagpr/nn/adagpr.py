@@ -82,7 +82,6 @@ class AdaGPR(Model):
         super().__init__(dropout, drop_edge, pair_norm)
         hops = one_each("AdaGPR: num_coeffs", num_coeffs, num_layers, "layer")
         shares = one_each("AdaGPR: alpha", alpha, num_layers, "layer")
-        self.projection = projection
         self.lin_in = Linear(in_channels, hidden_channels, along_outputs=True)
         self.convs = nn.ModuleList(
             AdaGPRConv(hidden_channels, hops[i], shares[i], theta, i + 1, projection, fixed_coeffs, weight_maps)
@@ -131,12 +130,12 @@ class AdaGPR(Model):
         """
         models = models or (self,)
         depth, convs = self.layers(), _depth_by_depth(models)
-        coeffs = _padded_coeffs(convs, self.projection) if coeffs is None else coeffs
+        coeffs = _padded_coeffs(convs) if coeffs is None else coeffs
         layers = Layers(
             operator,
             alphas=[conv.alpha for conv in depth],
             betas=[conv.beta for conv in depth],
-            skip_tail=projection(self.projection).is_sparse,
+            skip_tail=projection(depth[0].projection).is_sparse,
             rate=self.dropout if self.training else 0.0,
             generators=[model.generator for model in models],
             recompute=self.recompute,
@@ -155,15 +154,14 @@ class AdaGPR(Model):
         """The first hidden matrix, then what each layer makes of the one before, PairNorm included."""
         yield h_0
         h = self.drop(h_0)
-        for conv, coeffs in zip(self.layers(), _coeffs(self.layers(), self.projection), strict=True):
+        for conv, coeffs in zip(self.layers(), _coeffs(self.layers()), strict=True):
             h = self.activate(conv(h, h_0, operator, coeffs=coeffs))
             yield h
 
     def layer_views(self) -> tuple[LayerView, ...]:
         """What each layer computes, first to last."""
         views = []
-        found = _coeffs(self.layers(), self.projection)
-        for number, (conv, mu) in enumerate(zip(self.layers(), found, strict=True), start=1):
+        for number, (conv, mu) in enumerate(zip(self.layers(), _coeffs(self.layers()), strict=True), start=1):
             shares, weight, learned = (conv.alpha, conv.beta), conv.weight.detach(), conv.scores is not None
             views.append(LayerView(number, {EDGES: mu.detach()}, *shares, weight, conv.weight_maps, learned))
         return tuple(views)
@@ -187,7 +185,7 @@ class AdaGPR(Model):
     def coefficients(self) -> Tensor:
         """The weight of each hop in each layer; layers with fewer hops than others end in zeros."""
         with torch.no_grad():
-            return _padded_coeffs(self.layers(), self.projection)
+            return _padded_coeffs(self.layers())
 
 
 class BatchedModels:
@@ -209,7 +207,7 @@ class BatchedModels:
         for model in self.models:
             model.training = training
         first = self.models[0]
-        h_0, coeffs = first.first(x, self.models), self._padded()
+        h_0, coeffs = first.first(x, self.models), _padded_coeffs(_depth_by_depth(self.models))
         # The coefficients of an evaluation stay valid until the next training step.
         self._coeffs = None if training else coeffs
         h = first.trunk(h_0, self.operator, self.models, coeffs)
@@ -221,24 +219,21 @@ class BatchedModels:
     def coefficients(self) -> tuple[Tensor, ...]:
         """The weight of each hop in each layer, for each model."""
         with torch.no_grad():
-            coeffs = self._padded() if self._coeffs is None else self._coeffs
+            coeffs = _padded_coeffs(_depth_by_depth(self.models)) if self._coeffs is None else self._coeffs
         return coeffs.view(-1, len(self.models), coeffs.shape[1]).unbind(1)
 
-    def _padded(self) -> Tensor:
-        return _padded_coeffs(_depth_by_depth(self.models), self.models[0].projection)
 
-
-def _padded_coeffs(layers: list[AdaGPRConv], name: str) -> Tensor:
+def _padded_coeffs(layers: list[AdaGPRConv]) -> Tensor:
     """The coefficients of all layers as one matrix; rows of layers with fewer hops than others end in zeros."""
-    found = _coeffs(layers, name)
+    found = _coeffs(layers)
     return found if isinstance(found, Tensor) else nn.utils.rnn.pad_sequence(found, batch_first=True)
 
 
-def _coeffs(layers: list[AdaGPRConv], name: str) -> Tensor | list[Tensor]:
+def _coeffs(layers: list[AdaGPRConv]) -> Tensor | list[Tensor]:
     """The coefficients of each layer; one matrix, through one projection, if all have equally many scores."""
     scores: list[Tensor] = [conv.scores for conv in layers if conv.scores is not None]
     if len({len(item) for item in scores}) == 1:
-        return projection(name).function(torch.stack(scores))
+        return projection(layers[0].projection).function(torch.stack(scores))
     return [conv.coeffs() for conv in layers]
 
 

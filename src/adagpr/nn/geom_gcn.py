@@ -23,6 +23,7 @@ Where the authors' code (bingzhewei/geom-gcn, the published repository under its
 
 from __future__ import annotations
 
+import io
 import math
 import zipfile
 import zlib
@@ -34,7 +35,7 @@ import torch
 from torch import Tensor, nn
 
 from adagpr.arguments import Count, Rate, checked
-from adagpr.files import cache_folder, make_folder, write_atomically
+from adagpr.files import cache_folder, make_folder, write_bytes
 from adagpr.graph import Graph
 from adagpr.nn.gcn import propagate
 from adagpr.nn.model import Model
@@ -114,19 +115,16 @@ def cached_neighbourhoods(graph: Graph) -> Neighbourhoods:
     if found is None:
         found = neighbourhoods(graph.adj)
         make_folder(folder)
-        write_atomically(path, lambda temporary: _write(temporary, found))
+        content = io.BytesIO()
+        np.savez_compressed(content, **vars(found))
+        write_bytes(path, content.getvalue())
     return found
-
-
-def _write(path: Path, pairs: Neighbourhoods) -> None:
-    with path.open("wb") as file:
-        np.savez_compressed(file, rows=pairs.rows, columns=pairs.columns, relation=pairs.relation)
 
 
 def _read(path: Path, num_nodes: int) -> Neighbourhoods | None:
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            pairs = Neighbourhoods(file["rows"], file["columns"], file["relation"])
+            pairs = Neighbourhoods(**file)
     except (OSError, EOFError, KeyError, ValueError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error):
         return None
     limits = ((pairs.rows, num_nodes), (pairs.columns, num_nodes), (pairs.relation, NUM_RELATIONS - 1))
