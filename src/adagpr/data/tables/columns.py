@@ -123,11 +123,10 @@ def _edge_columns(
     if weight is None:
         weight = next((usual[name] for name in ("weight", "edge_weight") if name in usual), None)
     weight = weight or None
-    free = [column for column in edges.names if column not in (source, target, weight)]
     pairs = [(usual[one], usual[two]) for one, two in _END_NAMES if one in usual and two in usual]
     if source is None and target is None and pairs:
         source, target = pairs[0]
-    free = [column for column in free if column not in (source, target, *edges.nameless)]
+    free = [column for column in edges.names if column not in (source, target, weight, *edges.nameless)]
     partner = {**dict(pairs), **{two: one for one, two in pairs}}
     for known in (source, target):
         if known in partner and partner[known] in free:

@@ -69,9 +69,7 @@ def _read_weights(edges: TableData, column: str) -> np.ndarray:
         edges.refuse(column, odd, "a weight must be a number, got {}.", edges.texts(column))
     weight = numbers_of(edges, column)
     edges.refuse(column, np.isnan(weight), "the weight is missing.")
-    if (weight < 0).any():
-        position = edges.first(weight < 0)
-        raise InputError(f"{edges.where(column, position)}: a weight must not be negative, got {weight[position]:g}.")
+    edges.refuse(column, weight < 0, "a weight must not be negative, got {}.", weight)
     return weight
 
 

@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
 from adagpr.data.tables.table import Named, NumberCount, TableData, checked_arrays, checked_names, one_line, table_of
-from adagpr.data.tables.values import Kind, kind_of_type, plain, quoted, wider
+from adagpr.data.tables.values import plain, quoted, wider
 from adagpr.errors import InputError
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
@@ -69,20 +69,19 @@ class TableFile(Named):
         self._counts: dict[str, NumberCount] = {}
         self._check()
 
-    @cached_property
+    @property
     def names(self) -> list[str]:
         """Names of the columns in the order of the file."""
-        return checked_names(self._raw_names, self.name)[0]
+        return self._names[0]
 
-    @cached_property
+    @property
     def nameless(self) -> frozenset[str]:
         """Columns that have no name in the file."""
-        return checked_names(self._raw_names, self.name)[1]
+        return self._names[1]
 
     @cached_property
-    def _raw_names(self) -> list[str]:
-        found: list[str] = self._guarded(lambda: self._header.names if self.is_text else self._schema.names)
-        return found
+    def _names(self) -> tuple[list[str], frozenset[str]]:
+        return checked_names(self._guarded(lambda: (self._header if self.is_text else self._schema).names), self.name)
 
     @property
     def stamp(self) -> list[int]:
@@ -119,30 +118,23 @@ class TableFile(Named):
             return self._types[column]
         return plain(pa.array([], self._schema.field(self.names.index(column)).type)).type
 
-    def kind(self, column: str) -> Kind:
-        """What a column holds."""
-        return kind_of_type(self.type_of(column))
-
     def number_count(self, column: str) -> NumberCount:
         """How many values of a column of a text file are numbers."""
-        self.survey([column], [column])
+        self.survey([column])
         return self._counts[column]
 
-    def survey(self, columns: Iterable[str], to_count: Sequence[str] = ()) -> None:
-        """Finds the types of columns of a text file, and counts numbers in some, in one reading of all rows."""
-        known = self._types.keys() - (set(to_count) - self._counts.keys())
-        wanted = [column for column in columns if column not in known]
+    def survey(self, columns: Iterable[str]) -> None:
+        """Finds the types of columns of a text file and counts their numbers, in one reading of all rows."""
+        wanted = [column for column in columns if column not in self._types]
         if not self.is_text or not wanted:
             return
         types, num_rows = dict.fromkeys(wanted, pa.null()), 0
-        counts = {column: NumberCount() for column in wanted if column in to_count}
+        counts = {column: NumberCount() for column in wanted}
         for block in self.blocks(wanted, _SURVEY_ROWS):
             num_rows += len(block)
-            # A column of texts stays one, whatever other rows hold.
-            for column in [name for name in wanted if name in counts or types[name] != pa.large_string()]:
+            for column in wanted:
                 types[column] = wider(types[column], block.type_of(column))
-                if column in counts:
-                    counts[column].add(block, column)
+                counts[column].add(block, column)
         self._types |= types
         self._counts |= counts
         self.num_rows = num_rows

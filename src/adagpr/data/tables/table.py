@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,6 +39,11 @@ class Named:
 
     name: str
     names: Any
+    type_of: Callable[[str], Any]
+
+    def kind(self, column: str) -> Kind:
+        """What a column holds."""
+        return kind_of_type(self.type_of(column))
 
     def require(self, column: str) -> None:
         """Raises an `InputError` that offers the nearest name unless there is such a column."""
@@ -99,10 +104,6 @@ class TableData(Named):
         is_as_written = not self.is_text or self.kind(column) == "text"
         return as_texts(self.values(column)) if is_as_written else without_missing_words(self.columns[column])
 
-    def kind(self, column: str) -> Kind:
-        """What a column holds."""
-        return kind_of_type(self.type_of(column))
-
     def type_of(self, column: str) -> Any:
         """The Arrow type of a column, the null type for one without a value."""
         values = self.values(column)
@@ -132,7 +133,8 @@ class TableData(Named):
         """Raises an `InputError` if a row is odd; ``{}`` in the reason becomes the first such value of ``shown``."""
         if is_odd.any():
             position = self.first(is_odd)
-            got = "" if shown is None else quoted(shown[position])
+            value = None if shown is None else shown[position]
+            got = f"{value:g}" if isinstance(value, float) else quoted(value)
             raise InputError(f"{self.where(column, position)}: {reason.format(got)}")
 
     def take(self, order: np.ndarray) -> TableData:
