@@ -34,29 +34,33 @@ class _RefusedError(Exception):
     """A pickle names something that has no place in these files."""
 
 
-class _DtypeState:
-    """Stands in for ``numpy.dtype``: a type code and, once set, a byte order."""
+class _State:
+    """Keeps the state of an object that is unpickled."""
+
+    state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _DtypeState(_State):
+    """Stands in for ``numpy.dtype``: a type code and, in its state, a byte order."""
+
+    state = (None, "<")
 
     def __init__(self, code: str, align: int = 0, copy: int = 0) -> None:
-        self.code, self.order = code, "<"
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.order = state[1]
+        self.code = code
 
     def dtype(self) -> np.dtype[Any]:
         """The plain number type, nothing else."""
-        if not _DTYPE.fullmatch(self.code) or self.order not in ("<", ">", "|"):
-            raise ValueError(f"numbers of type {self.order}{self.code}")
-        return np.dtype(self.order + self.code)
+        order: str = self.state[1]
+        if not _DTYPE.fullmatch(self.code) or order not in ("<", ">", "|"):
+            raise ValueError(f"numbers of type {order}{self.code}")
+        return np.dtype(order + self.code)
 
 
-class _ArrayState:
+class _ArrayState(_State):
     """Stands in for ``numpy.ndarray``: shape, type, memory order and bytes."""
-
-    state: tuple[Any, ...] = ()
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.state = state
 
     def array(self) -> np.ndarray:
         """The array that the state describes."""
@@ -65,13 +69,8 @@ class _ArrayState:
         return flat.reshape(shape, order="F" if column_major else "C")
 
 
-class _MatrixState:
+class _MatrixState(_State):
     """Stands in for SciPy's ``csr_matrix``: the attributes it was saved with."""
-
-    state: Mapping[str, Any]
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.state = state
 
     def matrix(self) -> sp.csr_array:
         """The matrix that the state describes."""

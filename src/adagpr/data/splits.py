@@ -26,19 +26,8 @@ def random_split(y: Tensor, seed: int = 0, fractions: Sequence[float] = DEFAULT_
     """Draws one split class by class.
 
     Every class gives each part its fraction, rounded; a class of three nodes or more gives each part at least one
-    node. A class of one node trains, and of two one trains and one tests. Nodes without a label are in no part.
-
-    Args:
-        y: Class of each node, -1 where unknown.
-        seed: Chooses the split; not negative.
-        fractions: Shares of train, val and test, each above 0, together at most 1. The rest is left unused.
-
-    Returns:
-        A split named ``random/<seed>``.
-
-    Example:
-        >>> random_split(torch.tensor([0] * 5 + [1] * 5)).name
-        'random/0'
+    node. A class of one node trains, and of two one trains and one tests. Nodes without a label, which ``y`` says by
+    -1, are in no part, and so are those that the ``fractions``, each above 0, leave of the whole.
     """
     check_seed("random_split", seed)
     shares = _check_fractions(fractions)
@@ -86,16 +75,10 @@ def mask_split(train: np.ndarray, val: np.ndarray, test: np.ndarray, name: str) 
 
 
 def parse_split(spec: str, offered: Iterable[str], count: int, see: str) -> tuple[str, int | None]:
-    """Takes a split's text apart.
+    """The kind of a split that is asked for, and the number behind the stroke if there is one.
 
-    Args:
-        spec: Such as ``geom-gcn/3``.
-        offered: Kinds of split that the data set has.
-        count: How many numbered splits it has, for kinds that are not drawn by a seed.
-        see: Command that lists the kinds.
-
-    Returns:
-        The kind, and the number behind the stroke or ``None``.
+    The kind must be one of those ``offered``; ``count`` is how many numbered splits there are of kinds that are not
+    drawn by a seed, and ``see`` the command that lists the kinds.
     """
     kinds = list(offered)
     kind, stroke, number = spec.partition("/")

@@ -55,9 +55,7 @@ class _Header(NamedTuple):
 class TableFile(Named):
     """A file that holds a table; it is read when something is asked for.
 
-    Args:
-        path: A file of a known ending.
-        scratch: Folder on whose disk a compressed Parquet, Feather or Arrow file is unpacked; else in memory.
+    A compressed Parquet, Feather or Arrow file is unpacked on the disk of the folder ``scratch``; else in memory.
     """
 
     def __init__(self, path: Path | str | os.PathLike[str], scratch: Path | None = None) -> None:
@@ -143,9 +141,8 @@ class TableFile(Named):
         """The whole table; a header without rows is one only if it ``may_be_empty``."""
         if self.is_text and self.names and not self._header.has_rows and not may_be_empty:
             raise InputError(f"{self.name}: there is a header but no row below it.")
-        arrays = self._guarded(lambda: self._arrays(self._read()))
-        columns = dict(zip(self.names, arrays, strict=True))
-        return table_of(self.name, columns, self.nameless, may_be_empty, self.is_text)
+        found: TableData = self._guarded(lambda: self._table(self.names, self._read(), may_be_empty))
+        return found
 
     def blocks(self, columns: Iterable[str], rows: int = BLOCK_ROWS) -> Iterator[TableData]:
         """Some columns in tables of at least so many rows, and less than twice as many; the last one may be shorter."""
@@ -162,12 +159,13 @@ class TableFile(Named):
             yield self._block(wanted, held, first)
 
     def _block(self, columns: list[str], batches: list[Any], first: int) -> TableData:
-        arrays = self._arrays(pa.Table.from_batches(batches))
-        table = table_of(self.name, dict(zip(columns, arrays, strict=True)), self.nameless, True, self.is_text)
+        table = self._table(columns, pa.Table.from_batches(batches), may_be_empty=True)
         return replace(table, rows=table.rows + (first - 1), types=self._types, is_part=True)
 
-    def _arrays(self, table: Any) -> list[Any]:
-        return [column.combine_chunks() for column in table.columns] if self.is_text else checked_arrays(table)
+    def _table(self, columns: list[str], found: Any, may_be_empty: bool) -> TableData:
+        """The table of what Arrow found in the file."""
+        arrays = [column.combine_chunks() for column in found.columns] if self.is_text else checked_arrays(found)
+        return table_of(self.name, dict(zip(columns, arrays, strict=True)), self.nameless, may_be_empty, self.is_text)
 
     def _check(self) -> None:
         """Raises an `InputError` unless there is a file of a known ending with something in it."""

@@ -39,12 +39,8 @@ from adagpr.graph import Graph, Split
 class Tables:
     """What two tables hold.
 
-    Attributes:
-        graph: The graph, its nodes in the order of their ids.
-        split: Train, val and test nodes; none if there are too few labels for one.
-        recipe: How the features were made, to make them again at prediction.
-        num_unseen: For each node, in how many columns it has a category that was never seen in training.
-        messages: What was found and done, one sentence each, for the user.
+    There is no split if there are too few labels for one. For each node ``num_unseen`` is in how many columns it has a
+    category that was never seen in training; ``messages`` are what was found and done, one sentence each.
     """
 
     graph: Graph
@@ -125,14 +121,6 @@ def read_tables(
     every node of a class of one or two is for training; ``seed`` chooses it, and ``fractions`` are its shares of train,
     val and test. A ``recipe`` kept from training says how to make the features; by default it is found from the table.
     For tables to predict, ``class_names`` are those of the trained model, ``label`` may be none, and no split is made.
-
-    Example:
-        >>> people = {"id": [7, 9, 4], "age": [31, 47, 28], "topic": ["a", "b", "a"]}
-        >>> tables = read_tables(people, {"src": [7, 9], "dst": [9, 4]}, "topic")
-        >>> tables.graph.node_ids.tolist(), tables.split
-        ([4, 7, 9], None)
-        >>> tables.messages[0]
-        "nodes: 3 rows; ids from column 'id', labels from column 'topic'."
     """
     check_seed("read_tables", seed)
     if label is None and class_names is None:

@@ -161,14 +161,7 @@ Column = Annotated[NumberColumn | CategoryColumn | TextColumn | VectorColumn, Fi
 
 
 class Recipe(Strict):
-    """How features were made of a table's columns, one entry for each that is used, in the order of the features.
-
-    Example:
-        >>> age = NumberColumn(name="age", kind="number", shift=30, scale=10, fill=30, has_missing=False)
-        >>> x, unseen = Recipe(columns=(age,)).apply({"age": [20, 30, 45, None]})
-        >>> x.flatten().tolist()
-        [-1.0, 0.0, 1.5, 0.0]
-    """
+    """How features were made of a table's columns, one entry for each that is used, in the order of the features."""
 
     version: Literal[1] = 1
     columns: tuple[Column, ...]

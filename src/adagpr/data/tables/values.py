@@ -138,13 +138,15 @@ def typed(texts: Any, kind: Any = None) -> Any:
 
 
 def _numbers(texts: Any, kind: Any) -> Any:
-    """Texts as numbers; nothing where one is none, or a code that begins with zeros."""
+    """Texts as numbers; nothing where one is none."""
     if kind is not None:
         return _missing_where_nan(_cast(texts, kind)) if kind_of_type(kind) in ("whole", "real") else None
     for number in (pa.int64(), pa.float64()):
         found = _cast(texts, number)
         if found is not None:
-            return None if _any_padded(texts) else _missing_where_nan(found)
+            # Numbers that begin with a zero that they do not need are codes, and hexadecimal ones no numbers here.
+            starts = pc.match_substring_regex(pc.unique(pc.utf8_slice_codeunits(texts, 0, 3)), r"^[+-]?0[0-9xX]")
+            return None if pc.any(starts).as_py() else _missing_where_nan(found)
     return None
 
 
@@ -155,12 +157,6 @@ def _cast(texts: Any, kind: Any) -> Any:
         return texts.cast(kind)
     except pa.ArrowInvalid:
         return None
-
-
-def _any_padded(texts: Any) -> bool:
-    """Whether a number begins with a zero that it does not need, or is hexadecimal."""
-    starts = pc.match_substring_regex(pc.unique(pc.utf8_slice_codeunits(texts, 0, 3)), r"^[+-]?0[0-9xX]")
-    return bool(pc.any(starts).as_py())
 
 
 def _missing_where_nan(numbers: Any) -> Any:
