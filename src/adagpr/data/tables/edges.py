@@ -29,17 +29,14 @@ class EdgeCounts:
 
     def messages(self, edges: str, is_weighted: bool, num_nodes: int) -> list[str]:
         """Sentences on what was odd in the table called ``edges``."""
-        messages = []
-        if self.num_zero:
-            messages.append(f"{counted(self.num_zero, 'row')} of {edges} with weight 0 left out.")
-        if self.num_repeated:
-            how = "merged, their weights added" if is_weighted else "merged, each edge counted once"
-            messages.append(f"{counted(self.num_repeated, 'row')} of {edges} that repeat an edge {how}.")
-        if self.num_loops:
-            messages.append(f"{counted(self.num_loops, 'edge')} from a node to itself kept.")
-        if self.num_alone:
-            messages.append(f"Without an edge to another node: {self.num_alone} of {num_nodes} nodes.")
-        return messages
+        how = "merged, their weights added" if is_weighted else "merged, each edge counted once"
+        messages = (
+            (self.num_zero, f"{counted(self.num_zero, 'row')} of {edges} with weight 0 left out."),
+            (self.num_repeated, f"{counted(self.num_repeated, 'row')} of {edges} that repeat an edge {how}."),
+            (self.num_loops, f"{counted(self.num_loops, 'edge')} from a node to itself kept."),
+            (self.num_alone, f"Without an edge to another node: {self.num_alone} of {num_nodes} nodes."),
+        )
+        return [message for number, message in messages if number]
 
 
 def _read_ends(edges: TableData, columns: Columns, lookup: IdLookup, ids_at: str) -> tuple[np.ndarray, np.ndarray]:

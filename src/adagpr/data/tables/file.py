@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +39,8 @@ _WHOLE_BYTES, _BLOCK_BYTES = 1 << 24, 1 << 22
 BLOCK_ROWS, _SURVEY_ROWS = 1 << 17, 1 << 13
 # Arrow's own words; its callback would be simpler, but cannot take rows that are not UTF-8.
 _RAGGED = re.compile(r"Row #(\d+): Expected \d+ columns, got (\d+)")
+# What bytes that are not UTF-8 become in the header.
+_ESCAPED = re.compile("[\udc80-\udcff]")
 _NOT_UTF8 = re.compile(r"CSV column #(\d+): Row #(\d+): .*UTF8")
 # Bytes of a short row of a text file, and how much larger a compressed table may become.
 _SHORT_ROW, _PACKED = 12, 4
@@ -65,7 +67,17 @@ class TableFile(Named):
         self.is_text = self._ending in _DELIMITERS
         self._types: dict[str, Any] = {}
         self._counts: dict[str, NumberCount] = {}
-        self._check()
+        if self._ending not in _ENDINGS:
+            raise InputError(
+                f"{self.name}: unknown ending '{self._ending or self.path.suffix}'. Known: {', '.join(_ENDINGS)}, each "
+                f"also with {', '.join(_COMPRESSIONS)}."
+            )
+        if self.path.is_dir():
+            raise InputError(f"{self.name}: this is a folder, not a file.")
+        if not self.path.exists():
+            raise InputError(f"{self.name}: there is no such file.")
+        if self.path.stat().st_size == 0:
+            raise InputError(f"{self.name}: the file is empty.")
 
     @property
     def names(self) -> list[str]:
@@ -167,20 +179,6 @@ class TableFile(Named):
         arrays = [column.combine_chunks() for column in found.columns] if self.is_text else checked_arrays(found)
         return table_of(self.name, dict(zip(columns, arrays, strict=True)), self.nameless, may_be_empty, self.is_text)
 
-    def _check(self) -> None:
-        """Raises an `InputError` unless there is a file of a known ending with something in it."""
-        if self._ending not in _ENDINGS:
-            raise InputError(
-                f"{self.name}: unknown ending '{self._ending or self.path.suffix}'. Known: {', '.join(_ENDINGS)}, each "
-                f"also with {', '.join(_COMPRESSIONS)}."
-            )
-        if self.path.is_dir():
-            raise InputError(f"{self.name}: this is a folder, not a file.")
-        if not self.path.exists():
-            raise InputError(f"{self.name}: there is no such file.")
-        if self.path.stat().st_size == 0:
-            raise InputError(f"{self.name}: the file is empty.")
-
     def _guarded(self, read: Callable[[], Any]) -> Any:
         """What ``read`` gives; a file that cannot be read is an `InputError`."""
         try:
@@ -228,12 +226,10 @@ class TableFile(Named):
         if names is None:
             raise InputError(f"{self.name}: the file is empty.")
         for number, column in enumerate(names, start=1):
-            try:
-                column.encode()
-            except UnicodeEncodeError as error:
+            if _ESCAPED.search(column):
                 raise InputError(
                     f"{self.name}, column {number}: its name in the header is not UTF-8. Save the file as UTF-8."
-                ) from error
+                )
         others = [other for other in _WORDS if other != delimiter and other in names[0]] if len(names) == 1 else []
         if others:
             hint = "give it the ending .tsv" if others[0] == "\t" else f"save it with {_WORDS[delimiter]}"
@@ -253,10 +249,10 @@ class TableFile(Named):
     def _read(self) -> Any:
         """The whole table as Arrow gives it."""
         if self.is_text:
-            columns = list(range(len(self.names)))
-            schema = pa.schema([(str(number), pa.large_string()) for number in columns])
-            batches = list(self._csv(columns, _WHOLE_BYTES)) if self._header.has_rows else []
-            return pa.Table.from_batches(batches, schema)
+            columns = range(len(self.names))
+            if not self._header.has_rows:
+                return pa.schema([(str(number), pa.large_string()) for number in columns]).empty_table()
+            return self._csv(columns, _WHOLE_BYTES).read_all()
         if self._ending in _PARQUET:
             return pq.ParquetFile(self._open(False)).read()
         return self._arrow(None, False).read_all()
@@ -280,7 +276,7 @@ class TableFile(Named):
             return (reader.get_batch(number) for number in range(reader.num_record_batches))
         return iter(reader)
 
-    def _csv(self, columns: list[int], block_bytes: int) -> Any:
+    def _csv(self, columns: Sequence[int], block_bytes: int) -> Any:
         """The reader of a text file; its columns are named by their number."""
         names = [str(number) for number in range(len(self.names))]
         return arrow_csv.open_csv(

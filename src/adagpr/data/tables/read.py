@@ -135,20 +135,21 @@ def read_tables(
     made, num_unseen = _features(table, columns, features, as_is, recipe)
     messages = (*chosen, made.messages[0], *about_edges, *made.messages[1:], *about_labels)
     stored = {"columns": columns.stored(directed), "features": made.recipe.to_plain()}
-    given: dict[str, Any] = {"id": id, "source": source, "target": target, "weight": weight, "features": features}
-    given |= {"directed": directed or None, "as_is": as_is or None, "split_column": split_column}
-    origin = _origin(nodes, edges, label, given)
+    origin: dict[str, Any] = {}
+    if _is_path(nodes) and _is_path(edges) and label is not None:
+        given: dict[str, Any] = {"id": id, "source": source, "target": target, "weight": weight}
+        given |= {"features": None if features is None else list(features)}
+        given |= {"directed": directed or None, "as_is": as_is or None, "split_column": split_column}
+        origin = {"name": "tables", "nodes": os.fspath(nodes), "edges": os.fspath(edges), "label": label}
+        origin |= {key: value for key, value in given.items() if value is not None}
+    name = (Path(nodes).name.partition(".")[0] if _is_path(nodes) else "") or "tables"
     node_ids = ids.to_numpy() if pa.types.is_integer(ids.type) else np.array(ids.to_pylist(), dtype=object)
-    graph = Graph(made.x, adj, y, names, node_ids, _name(nodes), messages, origin, stored)
+    graph = Graph(made.x, adj, y, names, node_ids, name, messages, origin, stored)
     return Tables(graph, split, made.recipe, num_unseen, messages)
 
 
-def _origin(nodes: Any, edges: Any, label: str | None, given: dict[str, Any]) -> dict[str, Any]:
-    """What `adagpr.load` needs to read the same files again; nothing where they are no files."""
-    if not all(isinstance(source, (str, os.PathLike)) for source in (nodes, edges)) or label is None:
-        return {}
-    options = {key: list(value) if key == "features" else value for key, value in given.items() if value is not None}
-    return {"name": "tables", "nodes": os.fspath(nodes), "edges": os.fspath(edges), "label": label, **options}
+def _is_path(source: Any) -> bool:
+    return isinstance(source, (str, os.PathLike))
 
 
 def _targets(
@@ -190,8 +191,3 @@ def _features(
     if unseen:
         messages.append(f"With a category that was never seen in training: {unseen} of {len(table)} nodes.")
     return Features(known, x, tuple(messages)), num_unseen
-
-
-def _name(nodes: Any) -> str:
-    """What to call the graph: the node file's name without its endings."""
-    return Path(nodes).name.partition(".")[0] or "tables" if isinstance(nodes, (str, os.PathLike)) else "tables"
