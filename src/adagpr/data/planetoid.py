@@ -30,10 +30,6 @@ NUM_VAL = 500
 _DTYPE = re.compile(r"[biuf][1248]")
 
 
-class _RefusedError(Exception):
-    """A pickle names something that has no place in these files."""
-
-
 class _State:
     """Keeps the state of an object that is unpickled."""
 
@@ -96,7 +92,7 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str, /) -> Any:
         if (module, name) not in _ADMITTED:
-            raise _RefusedError(f"{module}.{name}")
+            raise InputError(f"refused, because it names '{module}.{name}', which no Planetoid file needs.")
         return _ADMITTED[module, name]
 
 
@@ -107,8 +103,8 @@ def unpickle(content: bytes, file: str) -> Any:
         if isinstance(value, _ArrayState):
             return value.array()
         return value.matrix() if isinstance(value, _MatrixState) else value
-    except _RefusedError as error:
-        raise InputError(f"{file}: refused, because it names '{error}', which no Planetoid file needs.") from None
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from None
     except Exception as error:
         raise InputError(f"{file}: not a Planetoid file ({error}).") from error
 

@@ -37,7 +37,7 @@ from adagpr.data.tables.values import counted, is_number_text, quoted
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split, edges_to_csr
 
-_NUM_SHOWN = 3
+_NUM_EDGES_SHOWN = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ def read_tables(
     split_column: str | None = None,
     seed: int = 0,
     fractions: Sequence[float] = DEFAULT_FRACTIONS,
-    recipe: Recipe | Mapping[str, Any] | None = None,
+    recipe: Mapping[str, Any] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Tables:
     """Makes a graph and a split from two tables, and says what was found.
@@ -135,7 +135,7 @@ def read_tables(
     chosen = columns.describe(table, links, directed)
     ids, order = ordered_ids(ids_of(table, columns.id), table.where(columns.id))
     table = table if order is None else table.take(order)
-    adj, about_edges = adjacency(IdLookup(ids), len(ids), links, columns, directed, table.where(columns.id))
+    adj, about_edges = _adjacency(IdLookup(ids), len(ids), links, columns, directed, table.where(columns.id))
     y, names, split, about_labels = _targets(table, columns, seed, fractions, class_names)
     made, num_unseen = _features(table, columns, features, as_is, recipe)
     messages = (*chosen, made.messages[0], *about_edges, *made.messages[1:], *about_labels)
@@ -182,14 +182,14 @@ def _features(
     columns: Columns,
     features: Sequence[str] | None,
     as_is: bool,
-    recipe: Recipe | Mapping[str, Any] | None,
+    recipe: Mapping[str, Any] | None,
 ) -> tuple[Features, np.ndarray]:
     """The features with their recipe, found or applied, and the number of unseen categories of each node."""
     if recipe is None:
         wanted, about = feature_columns(table, columns.of_nodes, features)
         fitted = fit_recipe(table, wanted, as_is=as_is, asked=features is not None)
         return replace(fitted, messages=(*fitted.messages, *about)), np.zeros(len(table), dtype=np.int64)
-    known = recipe if isinstance(recipe, Recipe) else Recipe.from_plain(recipe)
+    known = Recipe.from_plain(recipe)
     x, num_unseen = known.apply(table)
     unseen = int((num_unseen > 0).sum())
     messages = [f"{counted(len(known.feature_names), 'feature')} as in training."]
@@ -226,12 +226,12 @@ def _read_ends(edges: TableData, columns: Columns, lookup: IdLookup, ids_at: str
     if len(rows) == 0:
         return sources, targets
     shown = []
-    for row in rows[:_NUM_SHOWN]:
+    for row in rows[:_NUM_EDGES_SHOWN]:
         column = columns.source if sources[row] < 0 else columns.target
         shown.append(f"{quoted(edges.texts(column)[int(row)])} (column '{column}', row {edges.rows[row]})")
     least = "at least " if edges.is_part else ""
     what = f"{least}1 edge names an id that is" if len(rows) == 1 else f"{least}{len(rows)} edges name ids that are"
-    first = "" if len(rows) <= _NUM_SHOWN else "the first "
+    first = "" if len(rows) <= _NUM_EDGES_SHOWN else "the first "
     raise InputError(f"{edges.name}: {what} not in {ids_at}: {first}{', '.join(shown)}.")
 
 
@@ -279,7 +279,7 @@ def merge_repeated(keys: np.ndarray, weights: np.ndarray | None) -> tuple[np.nda
     return keys[starts], weights
 
 
-def adjacency(
+def _adjacency(
     lookup: IdLookup, num_nodes: int, edges: TableData, columns: Columns, directed: bool, ids_at: str
 ) -> tuple[sp.csr_array, list[str]]:
     """The matrix of an edge table, and sentences on what was odd in it."""

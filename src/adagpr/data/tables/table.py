@@ -45,15 +45,16 @@ class Named:
         """What a column holds."""
         return kind_of_type(self.type_of(column))
 
-    def require(self, column: str) -> None:
-        """Raises an `InputError` that offers the nearest name unless there is such a column."""
-        if column in self.names:
-            return
-        error = str(unknown_name("column", column, self.names))
-        if len(self.names) > _NUM_SHOWN and "Did you mean" not in error:
-            shown = ", ".join(self.names[:_NUM_SHOWN])
-            error = f"Unknown column '{column}'. Known: {shown} and {len(self.names) - _NUM_SHOWN} more."
-        raise InputError(f"{self.name}: {error}")
+    def require(self, *columns: str | None) -> None:
+        """Raises an `InputError` that offers the nearest name unless there are such columns; none is always there."""
+        for column in columns:
+            if column is None or column in self.names:
+                continue
+            error = str(unknown_name("column", column, self.names))
+            if len(self.names) > _NUM_SHOWN and "Did you mean" not in error:
+                shown = ", ".join(self.names[:_NUM_SHOWN])
+                error = f"Unknown column '{column}'. Known: {shown} and {len(self.names) - _NUM_SHOWN} more."
+            raise InputError(f"{self.name}: {error}")
 
 
 @dataclass(frozen=True, eq=False)
