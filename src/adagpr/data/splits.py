@@ -58,11 +58,9 @@ def labelled_split(y: Tensor, num_per_class: int, num_val: int, seed: int = 0) -
     generator = stream(seed, "labelled split")
     labels = y.numpy()
     order = generator.permutation(np.flatnonzero(labels >= 0))
-    rank = np.zeros(len(labels), dtype=np.int64)
+    is_train = np.zeros(len(order), dtype=bool)
     for label in np.unique(labels[order]):
-        members = order[labels[order] == label]
-        rank[members] = np.arange(len(members))
-    is_train = rank[order] < num_per_class
+        is_train[np.flatnonzero(labels[order] == label)[:num_per_class]] = True
     rest = order[~is_train]
     train, val, test = (torch.from_numpy(np.sort(part)) for part in (order[is_train], rest[:num_val], rest[num_val:]))
     return Split(train, val, test, f"labelled-{num_per_class}")
