@@ -1,8 +1,7 @@
 """Which nodes a model learns from, is chosen on, and is reported on.
 
 Splits by class are drawn from their own random stream, so that the same seed gives the same split whatever else was
-drawn before. A split is asked for by a short text: ``random`` or ``random/7`` (with that seed), ``stratified`` for
-tables likewise, ``geom-gcn`` (all ten) or ``geom-gcn/3`` (one of them), ``public``, ``given``, ``labelled-5``.
+drawn before. What texts ask for a split is told by `adagpr.load`.
 """
 
 from __future__ import annotations
@@ -33,15 +32,13 @@ def random_split(y: Tensor, seed: int = 0, fractions: Sequence[float] = DEFAULT_
     shares = _check_fractions(fractions)
     generator = stream(seed, "split")
     labels = y.numpy()
-    parts: list[list[np.ndarray]] = [[], [], []]
+    chosen = []
     for label in np.unique(labels[labels >= 0]):
         members = generator.permutation(np.flatnonzero(labels == label))
-        ends = np.cumsum(_sizes(len(members), shares))
-        for part, chosen in zip(parts, np.split(members, ends)[:3], strict=True):
-            part.append(chosen)
-    if not parts[0]:
+        chosen.append(np.split(members, np.cumsum(_sizes(len(members), shares)))[:3])
+    if not chosen:
         raise InputError("random_split: every label is missing; there is nothing to split.")
-    train, val, test = (torch.from_numpy(np.sort(np.concatenate(part))) for part in parts)
+    train, val, test = (torch.from_numpy(np.sort(np.concatenate(part))) for part in zip(*chosen, strict=True))
     return Split(train, val, test, f"random/{seed}")
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from adagpr.data.catalogue import DEFAULT_FRACTIONS
-from adagpr.data.splits import mask_split, random_split
+from adagpr.data.splits import random_split
 from adagpr.data.tables.table import TableData
 from adagpr.data.tables.values import as_texts, as_whole, counted, flags, places_in, quoted
 from adagpr.errors import InputError
@@ -240,11 +240,3 @@ def check_split_codes(codes: np.ndarray, y: np.ndarray, where: str) -> list[str]
         if not ((codes == number) & has_label).any():
             raise InputError(f"{where}: there are no {part} nodes with a label.")
     return messages
-
-
-def given_split(nodes: TableData, column: str, y: Tensor) -> tuple[Split, list[str]]:
-    """The split that a column names, without nodes that have no label, and sentences on what was left out."""
-    codes = split_codes(nodes, column)
-    messages = check_split_codes(codes, y.numpy(), nodes.where(column))
-    train, val, test = ((codes == number) & (y.numpy() >= 0) for number in (1, 2, 3))
-    return mask_split(train, val, test, "given"), messages

@@ -18,17 +18,18 @@ import torch
 from torch import Tensor
 
 from adagpr.data.catalogue import DEFAULT_FRACTIONS
-from adagpr.data.splits import check_seed
+from adagpr.data.splits import check_seed, mask_split
 from adagpr.data.tables.columns import Columns, feature_columns, find_columns
 from adagpr.data.tables.features import Features, fit_recipe
 from adagpr.data.tables.nodes import (
     IdLookup,
     Labels,
-    given_split,
+    check_split_codes,
     ids_of,
     label_messages,
     named_classes,
     ordered_ids,
+    split_codes,
     stratified_split,
 )
 from adagpr.data.tables.recipe import Recipe, numbers_of
@@ -166,15 +167,17 @@ def _targets(
         return y, tuple(class_names), None, []
     labels = Labels(table.where(str(columns.label)), str(columns.label))
     labels.add(table)
-    codes, names = labels.classes()
-    y, messages = torch.from_numpy(codes.astype(np.int64)), label_messages(codes, names)
+    classes, names = labels.classes()
+    y, messages = torch.from_numpy(classes.astype(np.int64)), label_messages(classes, names)
     if columns.split is not None:
-        split, about = given_split(table, columns.split, y)
-        return y, names, split, messages + about
-    drawn = stratified_split(y, seed, fractions)
-    if drawn is None:
+        parts = split_codes(table, columns.split)
+        messages += check_split_codes(parts, classes, table.where(columns.split))
+        train, val, test = ((parts == number) & (classes >= 0) for number in (1, 2, 3))
+        return y, names, mask_split(train, val, test, "given"), messages
+    split = stratified_split(y, seed, fractions)
+    if split is None:
         messages.append("There are too few labels for a split: no class has three.")
-    return y, names, drawn, messages
+    return y, names, split, messages
 
 
 def _features(

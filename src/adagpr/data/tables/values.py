@@ -1,8 +1,4 @@
-"""What a column of a table holds: numbers, truth values, dates or texts, with missing values told from the rest.
-
-Columns of text files come as texts and get the narrowest type that fits every value. Columns of other sources keep the
-type that they have, in one of few forms: whole numbers, real numbers, truth values, dates, texts.
-"""
+"""What a column of a table holds: numbers, truth values, dates or texts, with missing values told from the rest."""
 
 from __future__ import annotations
 
