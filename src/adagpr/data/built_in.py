@@ -71,7 +71,7 @@ def csbm(
     )
     y = stream(seed, "csbm classes").permutation(np.arange(num_nodes) % num_classes)
     x = _features(y, num_classes, num_features, feature_signal, stream(seed, "csbm features"))
-    keys = _edges(y, num_classes, average_degree, homophily, directed, stream(seed, "csbm edges"))
+    keys = _edges(y, average_degree, homophily, directed, stream(seed, "csbm edges"))
     sources, targets = keys // num_nodes, keys % num_nodes
     if not directed:
         sources, targets = np.concatenate([sources, targets]), np.concatenate([targets, sources])
@@ -118,17 +118,12 @@ def _features(
 
 
 def _edges(
-    y: np.ndarray,
-    num_classes: int,
-    average_degree: float,
-    homophily: float,
-    directed: bool,
-    generator: np.random.Generator,
+    y: np.ndarray, average_degree: float, homophily: float, directed: bool, generator: np.random.Generator
 ) -> np.ndarray:
     """Distinct edges as ``source * num_nodes + target``; of an undirected one the smaller end is the source."""
     num_nodes = len(y)
     by_class = np.argsort(y, kind="stable")
-    sizes = np.bincount(y, minlength=num_classes)
+    sizes = np.bincount(y)
     starts = np.cumsum(sizes) - sizes
     wanted = round(num_nodes * average_degree / (1 if directed else 2))
     num_within = int(generator.binomial(wanted, homophily))

@@ -58,10 +58,8 @@ def open_file(
     path = data_root(root) / file
     if not path.is_file():
         if root or os.environ.get("ADAGPR_DATA"):
-            raise InputError(
-                f"Data set {dataset.name}: {file} is missing in {data_root(root)}. Get it with: "
-                f"{_command(dataset.name, root)}"
-            )
+            hint = f"Get it with: {_command(dataset.name, root)}"
+            raise InputError(f"Data set {dataset.name}: {file} is missing in {data_root(root)}. {hint}")
         _download(dataset.name, file, path, None, progress)
     try:
         content = path.read_bytes()

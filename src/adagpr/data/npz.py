@@ -44,7 +44,12 @@ def graph_from_npz(
         raise InputError(f"{file}: node_features holds values that are NaN or infinite, the first in row {row}.")
     y = _labels(arrays["node_labels"], len(features), file)
     sources, targets = edges_from_npz(arrays, file)
-    if not (_directed(arrays, file) if directed is None else directed):
+    if directed is None:
+        stored = arrays.get("directed", np.array(True))
+        if stored.size != 1 or stored.dtype.kind != "b":
+            raise InputError(f"{file}: directed must be one value, true or false, got {_kind(stored)}.")
+        directed = bool(stored.item())
+    if not directed:
         sources, targets = np.concatenate([sources, targets]), np.concatenate([targets, sources])
     try:
         adj = edges_to_csr(sources, targets, len(features))
@@ -107,14 +112,6 @@ def _labels(labels: np.ndarray, num_nodes: int, file: str) -> np.ndarray:
     if len(known) == 1:
         raise InputError(f"{file}: node_labels: every known label is {known[0]}; at least two classes are needed.")
     return y
-
-
-def _directed(arrays: dict[str, np.ndarray], file: str) -> bool:
-    """What the file says about its edges."""
-    stored = arrays.get("directed", np.array(True))
-    if stored.size != 1 or stored.dtype.kind != "b":
-        raise InputError(f"{file}: directed must be one value, true or false, got {_kind(stored)}.")
-    return bool(stored.item())
 
 
 def _splits(arrays: dict[str, np.ndarray], y: np.ndarray, file: str) -> list[Split]:

@@ -141,10 +141,8 @@ def _split_column(nodes: Table) -> str | None:
     """A column that is called split and holds nothing but the names of its parts."""
     for column in nodes.names:
         if column.strip().casefold() in _SPLIT_NAMES and nodes.kind(column) == "text":
-            found: set[str] = set()
-            for block in nodes.blocks([column]):
-                found |= set(pc.utf8_lower(pc.unique(block.texts(column).drop_null())).to_pylist())
-            if found <= set(PART_OF):
+            parts = (pc.unique(block.texts(column).drop_null()) for block in nodes.blocks([column]))
+            if all(set(pc.utf8_lower(part).to_pylist()) <= PART_OF.keys() for part in parts):
                 return column
     return None
 
@@ -189,7 +187,6 @@ def _names_nodes(nodes: Table, column: str, edges: Table, end: str) -> bool:
     ids = pa.concat_arrays([part.cast(pa.large_string()) if is_text else part for part in parts])
     if pc.count_distinct(ids).as_py() < len(ids):
         return False
-    lookup, num_found = IdLookup(ids.take(pc.array_sort_indices(ids))), 0
-    for block in edges.blocks([end]):
-        num_found += int((lookup.places(ids_of(block, end)) >= 0).sum())
+    lookup = IdLookup(ids.take(pc.array_sort_indices(ids)))
+    num_found = sum(int((lookup.places(ids_of(block, end)) >= 0).sum()) for block in edges.blocks([end]))
     return 2 * num_found >= edges.num_rows

@@ -269,8 +269,7 @@ class TableFile(Named):
         if self._ending in _PARQUET:
             file = pq.ParquetFile(self._open(), memory_map=True, pre_buffer=False)
             names = [self._schema.names[number] for number in columns]
-            found: Iterator[Any] = file.iter_batches(min(rows, BLOCK_ROWS), columns=names, use_threads=False)
-            return found
+            return iter(file.iter_batches(min(rows, BLOCK_ROWS), columns=names, use_threads=False))
         reader = self._arrow(columns)
         if isinstance(reader, pa.RecordBatchFileReader):
             return (reader.get_batch(number) for number in range(reader.num_record_batches))

@@ -38,6 +38,7 @@ from adagpr.data.tables.values import counted, is_number_text, quoted
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split, edges_to_csr
 
+_PATH = (str, os.PathLike)
 _NUM_EDGES_SHOWN = 3
 
 
@@ -142,20 +143,16 @@ def read_tables(
     messages = (*chosen, made.messages[0], *about_edges, *made.messages[1:], *about_labels)
     stored = {"columns": columns.stored(directed), "features": made.recipe.to_plain()}
     origin: dict[str, Any] = {}
-    if _is_path(nodes) and _is_path(edges) and label is not None:
+    if isinstance(nodes, _PATH) and isinstance(edges, _PATH) and label is not None:
         given: dict[str, Any] = {"id": id, "source": source, "target": target, "weight": weight}
         given |= {"features": None if features is None else list(features)}
         given |= {"directed": directed or None, "as_is": as_is or None, "split_column": split_column}
         origin = {"name": "tables", "nodes": os.fspath(nodes), "edges": os.fspath(edges), "label": label}
         origin |= {key: value for key, value in given.items() if value is not None}
-    name = (Path(nodes).name.partition(".")[0] if _is_path(nodes) else "") or "tables"
+    name = (Path(nodes).name.partition(".")[0] if isinstance(nodes, _PATH) else "") or "tables"
     node_ids = ids.to_numpy() if pa.types.is_integer(ids.type) else np.array(ids.to_pylist(), dtype=object)
     graph = Graph(made.x, adj, y, names, node_ids, name, messages, origin, stored)
     return Tables(graph, split, made.recipe, num_unseen, messages)
-
-
-def _is_path(source: Any) -> bool:
-    return isinstance(source, (str, os.PathLike))
 
 
 def _targets(
@@ -181,11 +178,7 @@ def _targets(
 
 
 def _features(
-    table: TableData,
-    columns: Columns,
-    features: Sequence[str] | None,
-    as_is: bool,
-    recipe: Mapping[str, Any] | None,
+    table: TableData, columns: Columns, features: Sequence[str] | None, as_is: bool, recipe: Mapping[str, Any] | None
 ) -> tuple[Features, np.ndarray]:
     """The features with their recipe, found or applied, and the number of unseen categories of each node."""
     if recipe is None:
