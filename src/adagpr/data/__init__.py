@@ -38,17 +38,13 @@ __all__ = [
     "tables",
     "verify",
 ]
-_HOMES = {
-    "built_in": ("csbm",),
-    "loading": ("load",),
-    "splits": ("parse_split", "random_split", "random_splits"),
-    "tables": ("from_tables", "read_tables"),
-}
+_HOME_OF = {"csbm": "built_in", "load": "loading", "from_tables": "tables", "read_tables": "tables"}
+_HOME_OF |= dict.fromkeys(("parse_split", "random_split", "random_splits"), "splits")
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _HOMES.items():
-        if name in names:
-            globals()[name] = getattr(import_module(f"adagpr.data.{module}"), name)
-            return globals()[name]
-    raise AttributeError(f"module 'adagpr.data' has no attribute '{name}'")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'adagpr.data' has no attribute '{name}'")
+    value = getattr(import_module(f"adagpr.data.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
@@ -70,7 +71,7 @@ def csbm(
     )
     y = stream(seed, "csbm classes").permutation(np.arange(num_nodes) % num_classes)
     x = _features(y, num_classes, num_features, feature_signal, stream(seed, "csbm features"))
-    keys = _edges(y, num_classes, average_degree, homophily, directed, stream(seed, "csbm edges"))
+    keys = _edges(y, average_degree, homophily, directed, stream(seed, "csbm edges"))
     sources, targets = keys // num_nodes, keys % num_nodes
     if not directed:
         sources, targets = np.concatenate([sources, targets]), np.concatenate([targets, sources])
@@ -117,44 +118,35 @@ def _features(
 
 
 def _edges(
-    y: np.ndarray,
-    num_classes: int,
-    average_degree: float,
-    homophily: float,
-    directed: bool,
-    generator: np.random.Generator,
+    y: np.ndarray, average_degree: float, homophily: float, directed: bool, generator: np.random.Generator
 ) -> np.ndarray:
     """Distinct edges as ``source * num_nodes + target``; of an undirected one the smaller end is the source."""
     num_nodes = len(y)
     by_class = np.argsort(y, kind="stable")
-    sizes = np.bincount(y, minlength=num_classes)
+    sizes = np.bincount(y)
     starts = np.cumsum(sizes) - sizes
     wanted = round(num_nodes * average_degree / (1 if directed else 2))
     num_within = int(generator.binomial(wanted, homophily))
     same = int((sizes * (sizes - 1)).sum()) // (1 if directed else 2)
     other = num_nodes * (num_nodes - 1) // (1 if directed else 2) - same
 
-    def keys_of(sources: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    def draw(count: int, is_within: bool) -> np.ndarray:
+        sources = generator.integers(num_nodes, size=count)
+        start, size = starts[y[sources]], sizes[y[sources]]
+        if is_within:
+            positions = start + generator.integers(size)
+        else:
+            positions = generator.integers(num_nodes - size)
+            positions += np.where(positions >= start, size, 0)
         targets = by_class[positions]
         sources, targets = sources[sources != targets], targets[sources != targets]
         if not directed:
             sources, targets = np.minimum(sources, targets), np.maximum(sources, targets)
-        keys: np.ndarray = sources * num_nodes + targets
-        return keys
+        return np.asarray(sources * num_nodes + targets)
 
-    def within(count: int) -> np.ndarray:
-        sources = generator.integers(num_nodes, size=count)
-        return keys_of(sources, starts[y[sources]] + generator.integers(sizes[y[sources]]))
-
-    def between(count: int) -> np.ndarray:
-        sources = generator.integers(num_nodes, size=count)
-        label = y[sources]
-        positions = generator.integers(num_nodes - sizes[label])
-        return keys_of(sources, positions + np.where(positions >= starts[label], sizes[label], 0))
-
-    num_between = wanted - num_within
-    inside = _collect(within, num_within, same, "within", generator)
-    return np.concatenate([inside, _collect(between, num_between, other, "between", generator)])
+    within = _collect(partial(draw, is_within=True), num_within, same, "within", generator)
+    between = _collect(partial(draw, is_within=False), wanted - num_within, other, "between", generator)
+    return np.concatenate([within, between])
 
 
 def _collect(
@@ -182,7 +174,6 @@ def _collect(
 
 def digits() -> Graph:
     """The graph of the digits: 64 dense features in [0, 1], ten classes."""
-    # Imported here, as no other data set needs it and it takes long.
     from sklearn.datasets import load_digits
 
     bunch = load_digits()

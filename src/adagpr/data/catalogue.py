@@ -73,7 +73,7 @@ class DatasetRow(Strict):
     source: str | None = None
     stem: str
     splits: tuple[str, ...] = Field(min_length=1)
-    row_normalize: bool = True
+    row_normalize: bool = False
     counts: Counts
     oddities: tuple[str, ...]
 
@@ -106,13 +106,11 @@ class DatasetRow(Strict):
 def catalogue() -> dict[str, DatasetRow]:
     """All data sets by name, in the order of the catalogue file."""
     stored = read_toml(_CATALOGUE)
-    return {
-        name: DatasetRow(
-            name=name,
-            **{"stem": name, "title": name.capitalize()} | stored["homes"].get(fields.get("source"), {}) | fields,
-        )
-        for name, fields in stored["datasets"].items()
-    }
+    found = {}
+    for name, fields in stored["datasets"].items():
+        usual = {"name": name, "loader": name, "stem": name.replace("-", "_"), "title": name.capitalize()}
+        found[name] = DatasetRow(**usual | stored["homes"].get(fields.get("source"), {}) | fields)
+    return found
 
 
 def row(name: str) -> DatasetRow:

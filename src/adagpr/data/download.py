@@ -25,6 +25,7 @@ OnDownload = Callable[[str, int, int | None], None]
 """Called with a file, the bytes received so far, and their total if the server says it."""
 
 Presence = Literal["built in", "present", "partly", "missing"]
+Status = Literal["ok", "missing", "altered"]
 
 TIMEOUT = 30.0
 MAX_BYTES = 64 * 2**20
@@ -37,7 +38,7 @@ class FileStatus:
 
     dataset: str
     file: str
-    status: Literal["ok", "missing", "altered"]
+    status: Status
 
 
 def data_root(root: Path | str | None = None) -> Path:
@@ -57,10 +58,8 @@ def open_file(
     path = data_root(root) / file
     if not path.is_file():
         if root or os.environ.get("ADAGPR_DATA"):
-            raise InputError(
-                f"Data set {dataset.name}: {file} is missing in {data_root(root)}. Get it with: "
-                f"{_command(dataset.name, root)}"
-            )
+            hint = f"Get it with: {_command(dataset.name, root)}"
+            raise InputError(f"Data set {dataset.name}: {file} is missing in {data_root(root)}. {hint}")
         _download(dataset.name, file, path, None, progress)
     try:
         content = path.read_bytes()
@@ -100,12 +99,13 @@ def fetch(
 
 def verify(names: Iterable[str], root: Path | str | None = None) -> list[FileStatus]:
     """Compares every file of some data sets with its sum; downloads nothing."""
-    folder = data_root(root)
-    return [
-        FileStatus(dataset.name, file, _status(folder / file, total))
-        for dataset in [row(name) for name in names]
-        for file, total in dataset.files().items()
-    ]
+    found = []
+    for dataset in [row(name) for name in names]:
+        for file, total in dataset.files().items():
+            path = data_root(root) / file
+            status: Status = "missing" if not path.is_file() else "ok" if sha256_file(path) == total else "altered"
+            found.append(FileStatus(dataset.name, file, status))
+    return found
 
 
 def presence(dataset: DatasetRow, root: Path | str | None = None) -> Presence:
@@ -114,12 +114,6 @@ def presence(dataset: DatasetRow, root: Path | str | None = None) -> Presence:
     if not found:
         return "built in"
     return "present" if all(found) else "partly" if any(found) else "missing"
-
-
-def _status(path: Path, total: str) -> Literal["ok", "missing", "altered"]:
-    if not path.is_file():
-        return "missing"
-    return "ok" if sha256_file(path) == total else "altered"
 
 
 def _check(name: str, path: Path, file: str, found: str, root: Path | str | None) -> None:

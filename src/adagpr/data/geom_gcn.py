@@ -7,6 +7,7 @@ line of ``out1_node_feature_label.txt`` is a node, its features as zeros and one
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,9 +33,8 @@ def graph_from_text(edges: bytes, nodes: bytes, name: str) -> Graph:
 
 def edges_from_text(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Sources and targets, one pair per line, as they are in the file."""
-    lines = _lines(content, b"node_id\tnode_id", name, EDGES_FILE)
-    pairs = np.array([_whole_numbers(line, 2, name, EDGES_FILE, number) for number, line in enumerate(lines, start=2)])
-    pairs = pairs.reshape(-1, 2).astype(np.int64)
+    lines = _lines(content, b"node_id\tnode_id", f"{name}: {EDGES_FILE}")
+    pairs = np.array([_two_numbers(line, where) for where, line in lines], dtype=np.int64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
 
 
@@ -50,19 +50,18 @@ def split_from_npz(content: bytes, file: str, name: str) -> Split:
 
 def _nodes(content: bytes, name: str) -> tuple[sp.csr_array, np.ndarray]:
     """Features as CSR and classes, by node number."""
-    lines = _lines(content, b"node_id\tfeature\tlabel", name, NODES_FILE)
     columns: list[np.ndarray] = []
     ids, labels, widths = [], [], set()
-    for number, line in enumerate(lines, start=2):
+    for where, line in _lines(content, b"node_id\tfeature\tlabel", f"{name}: {NODES_FILE}"):
         fields = line.split(b"\t")
         if len(fields) != 3:
-            raise InputError(f"{name}: {NODES_FILE}, line {number}: expected 3 fields, got {len(fields)}.")
+            raise InputError(f"{where}: expected 3 fields, got {len(fields)}.")
         digits = np.frombuffer(fields[1], dtype=np.uint8)
         if len(digits) % 2 == 0 or set(fields[1][1::2]) - {ord(",")} or set(fields[1][::2]) - {ord("0"), ord("1")}:
-            raise InputError(f"{name}: {NODES_FILE}, line {number}: features must be 0 or 1 between commas.")
+            raise InputError(f"{where}: features must be 0 or 1 between commas.")
         columns.append(np.flatnonzero(digits[::2] == ord("1")))
         widths.add((len(digits) + 1) // 2)
-        node, label = _whole_numbers(b"\t".join(fields[::2]), 2, name, NODES_FILE, number)
+        node, label = _two_numbers(b"\t".join(fields[::2]), where)
         ids.append(node)
         labels.append(label)
     if len(widths) != 1 or sorted(ids) != list(range(len(ids))):
@@ -74,20 +73,19 @@ def _nodes(content: bytes, name: str) -> tuple[sp.csr_array, np.ndarray]:
     return sp.csr_array(entries, shape=(len(ids), widths.pop())), y
 
 
-def _lines(content: bytes, header: bytes, name: str, file: str) -> list[bytes]:
-    """The lines below the header."""
+def _lines(content: bytes, header: bytes, file: str) -> Iterator[tuple[str, bytes]]:
+    """The lines below the header, each with its place for errors."""
     first, *lines = content.split(b"\n")
     if first != header:
-        raise InputError(f"{name}: {file}, line 1: expected the header '{header.decode()}'.")
+        raise InputError(f"{file}, line 1: expected the header '{header.decode()}'.")
     if not lines or lines.pop() != b"":
-        raise InputError(f"{name}: {file}: the last line is not complete.")
-    return lines
+        raise InputError(f"{file}: the last line is not complete.")
+    return ((f"{file}, line {number}", line) for number, line in enumerate(lines, start=2))
 
 
-def _whole_numbers(line: bytes, count: int, name: str, file: str, number: int) -> list[int]:
-    """The fields of a line as numbers from 0 up."""
+def _two_numbers(line: bytes, where: str) -> tuple[int, int]:
+    """The two fields of a line as numbers from 0 up."""
     fields = line.split(b"\t")
-    if len(fields) != count or not all(field.isdigit() for field in fields):
-        text = line.decode("latin1")
-        raise InputError(f"{name}: {file}, line {number}: expected {count} whole numbers, got '{text}'.")
-    return [int(field) for field in fields]
+    if len(fields) != 2 or not all(field.isdigit() for field in fields):
+        raise InputError(f"{where}: expected 2 whole numbers, got '{line.decode('latin1')}'.")
+    return int(fields[0]), int(fields[1])

@@ -76,8 +76,8 @@ def load(
         offered = ["given", "random"] if fixed else ["random"]
         kind, number = parse_split(split or offered[0], offered, len(fixed), "adagpr data --help")
     else:
-        asked = split or dataset.default_split
-        kind, number = parse_split(asked, dataset.splits, NUM_SPLITS, f"adagpr data info {text}")
+        see = f"adagpr data info {text}"
+        kind, number = parse_split(split or dataset.default_split, dataset.splits, NUM_SPLITS, see)
         read = partial(open_file, dataset, root=data_root, progress=progress)
         graph, fixed = _read(dataset, read, seed, options)
         if kind == "geom-gcn":

@@ -44,7 +44,12 @@ def graph_from_npz(
         raise InputError(f"{file}: node_features holds values that are NaN or infinite, the first in row {row}.")
     y = _labels(arrays["node_labels"], len(features), file)
     sources, targets = edges_from_npz(arrays, file)
-    if not (_directed(arrays, file) if directed is None else directed):
+    if directed is None:
+        stored = arrays.get("directed", np.array(True))
+        if stored.size != 1 or stored.dtype.kind != "b":
+            raise InputError(f"{file}: directed must be one value, true or false, got {_kind(stored)}.")
+        directed = bool(stored.item())
+    if not directed:
         sources, targets = np.concatenate([sources, targets]), np.concatenate([targets, sources])
     try:
         adj = edges_to_csr(sources, targets, len(features))
@@ -57,6 +62,8 @@ def graph_from_npz(
 
 def read_arrays(source: Path | bytes, file: str) -> dict[str, np.ndarray]:
     """The arrays of a file by key, once the keys are known to be the right ones; pickled objects are refused."""
+    arrays: dict[str, np.ndarray] = {}
+    key = ""
     try:
         with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as stream:
             stored = np.load(stream, allow_pickle=False)
@@ -66,12 +73,14 @@ def read_arrays(source: Path | bytes, file: str) -> dict[str, np.ndarray]:
                 for key in stored.files:
                     if key not in KNOWN:
                         raise InputError(f"{file}: {unknown_name('key', key, KNOWN)}")
-                arrays = {key: _array(stored, key, file) for key in stored.files}
+                    arrays[key] = np.asarray(stored[key])
     except InputError:
         raise
     except FileNotFoundError as error:
         raise InputError(f"{file}: there is no such file.") from error
     except Exception as error:
+        if key and "allow_pickle" in str(error):
+            raise InputError(f"{file}: {key} holds pickled objects, which are refused; store plain numbers.") from None
         raise InputError(f"{file}: not an .npz file, or cut short; write it with numpy.savez.") from error
     needed = [*REQUIRED, *(MASKS if any(key in arrays for key in MASKS) else ())]
     for key in needed:
@@ -86,16 +95,6 @@ def edges_from_npz(arrays: dict[str, np.ndarray], file: str) -> tuple[np.ndarray
     if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
         raise InputError(f"{file}: edges must be E x 2 whole numbers, got {_kind(edges)}.")
     return edges[:, 0].astype(np.int64), edges[:, 1].astype(np.int64)
-
-
-def _array(stored: NpzFile, key: str, file: str) -> np.ndarray:
-    """One array of an open file."""
-    try:
-        return np.asarray(stored[key])
-    except ValueError as error:
-        if "allow_pickle" not in str(error):
-            raise
-        raise InputError(f"{file}: {key} holds pickled objects, which are refused; store plain numbers.") from None
 
 
 def _labels(labels: np.ndarray, num_nodes: int, file: str) -> np.ndarray:
@@ -115,14 +114,6 @@ def _labels(labels: np.ndarray, num_nodes: int, file: str) -> np.ndarray:
     return y
 
 
-def _directed(arrays: dict[str, np.ndarray], file: str) -> bool:
-    """What the file says about its edges."""
-    stored = arrays.get("directed", np.array(True))
-    if stored.size != 1 or stored.dtype.kind != "b":
-        raise InputError(f"{file}: directed must be one value, true or false, got {_kind(stored)}.")
-    return bool(stored.item())
-
-
 def _splits(arrays: dict[str, np.ndarray], y: np.ndarray, file: str) -> list[Split]:
     """The splits of the masks, if there are any."""
     if MASKS[0] not in arrays:
@@ -136,18 +127,18 @@ def _splits(arrays: dict[str, np.ndarray], y: np.ndarray, file: str) -> list[Spl
                 f"{file}: {key} must be true or false for each of {len(y)} nodes, in as many rows as train_masks, "
                 f"got {_kind(arrays[key])}."
             )
-        unlabelled = mask.astype(bool) & (y < 0)
+        mask = mask.astype(bool)
+        unlabelled = mask & (y < 0)
         if unlabelled.any():
             row, node = (int(place) for place in np.argwhere(unlabelled)[0])
             raise InputError(f"{file}: {key}, row {row}: node {node} has no label.")
-        masks.append(mask.astype(bool))
-    twice = np.argwhere(sum(mask.astype(np.int64) for mask in masks) > 1)
+        if not mask.any(axis=1).all():
+            raise InputError(f"{file}: {key}, row {int(np.argmin(mask.any(axis=1)))}: there are no nodes.")
+        masks.append(mask)
+    twice = np.argwhere(np.sum(masks, axis=0) > 1)
     if len(twice):
         row, node = (int(place) for place in twice[0])
         raise InputError(f"{file}: {', '.join(MASKS)} overlap in row {row}: node {node} is in more than one part.")
-    for key, mask in zip(MASKS, masks, strict=True):
-        if not mask.any(axis=1).all():
-            raise InputError(f"{file}: {key}, row {int(np.argmin(mask.any(axis=1)))}: there are no nodes.")
     return [mask_split(train, val, test, f"given/{i}") for i, (train, val, test) in enumerate(zip(*masks, strict=True))]
 
 

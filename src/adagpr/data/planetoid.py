@@ -30,33 +30,33 @@ NUM_VAL = 500
 _DTYPE = re.compile(r"[biuf][1248]")
 
 
-class _RefusedError(Exception):
-    """A pickle names something that has no place in these files."""
+class _State:
+    """Keeps the state of an object that is unpickled."""
+
+    state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
 
 
-class _DtypeState:
-    """Stands in for ``numpy.dtype``: a type code and, once set, a byte order."""
+class _DtypeState(_State):
+    """Stands in for ``numpy.dtype``: a type code and, in its state, a byte order."""
+
+    state = (None, "<")
 
     def __init__(self, code: str, align: int = 0, copy: int = 0) -> None:
-        self.code, self.order = code, "<"
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.order = state[1]
+        self.code = code
 
     def dtype(self) -> np.dtype[Any]:
         """The plain number type, nothing else."""
-        if not _DTYPE.fullmatch(self.code) or self.order not in ("<", ">", "|"):
-            raise ValueError(f"numbers of type {self.order}{self.code}")
-        return np.dtype(self.order + self.code)
+        order: str = self.state[1]
+        if not _DTYPE.fullmatch(self.code) or order not in ("<", ">", "|"):
+            raise ValueError(f"numbers of type {order}{self.code}")
+        return np.dtype(order + self.code)
 
 
-class _ArrayState:
+class _ArrayState(_State):
     """Stands in for ``numpy.ndarray``: shape, type, memory order and bytes."""
-
-    state: tuple[Any, ...] = ()
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.state = state
 
     def array(self) -> np.ndarray:
         """The array that the state describes."""
@@ -65,13 +65,8 @@ class _ArrayState:
         return flat.reshape(shape, order="F" if column_major else "C")
 
 
-class _MatrixState:
+class _MatrixState(_State):
     """Stands in for SciPy's ``csr_matrix``: the attributes it was saved with."""
-
-    state: Mapping[str, Any]
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.state = state
 
     def matrix(self) -> sp.csr_array:
         """The matrix that the state describes."""
@@ -97,7 +92,7 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str, /) -> Any:
         if (module, name) not in _ADMITTED:
-            raise _RefusedError(f"{module}.{name}")
+            raise InputError(f"refused, because it names '{module}.{name}', which no Planetoid file needs.")
         return _ADMITTED[module, name]
 
 
@@ -108,8 +103,8 @@ def unpickle(content: bytes, file: str) -> Any:
         if isinstance(value, _ArrayState):
             return value.array()
         return value.matrix() if isinstance(value, _MatrixState) else value
-    except _RefusedError as error:
-        raise InputError(f"{file}: refused, because it names '{error}', which no Planetoid file needs.") from None
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from None
     except Exception as error:
         raise InputError(f"{file}: not a Planetoid file ({error}).") from error
 

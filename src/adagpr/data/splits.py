@@ -1,8 +1,7 @@
 """Which nodes a model learns from, is chosen on, and is reported on.
 
 Splits by class are drawn from their own random stream, so that the same seed gives the same split whatever else was
-drawn before. A split is asked for by a short text: ``random`` or ``random/7`` (with that seed), ``stratified`` for
-tables likewise, ``geom-gcn`` (all ten) or ``geom-gcn/3`` (one of them), ``public``, ``given``, ``labelled-5``.
+drawn before. What texts ask for a split is told by `adagpr.load`.
 """
 
 from __future__ import annotations
@@ -26,33 +25,20 @@ def random_split(y: Tensor, seed: int = 0, fractions: Sequence[float] = DEFAULT_
     """Draws one split class by class.
 
     Every class gives each part its fraction, rounded; a class of three nodes or more gives each part at least one
-    node. A class of one node trains, and of two one trains and one tests. Nodes without a label are in no part.
-
-    Args:
-        y: Class of each node, -1 where unknown.
-        seed: Chooses the split; not negative.
-        fractions: Shares of train, val and test, each above 0, together at most 1. The rest is left unused.
-
-    Returns:
-        A split named ``random/<seed>``.
-
-    Example:
-        >>> random_split(torch.tensor([0] * 5 + [1] * 5)).name
-        'random/0'
+    node. A class of one node trains, and of two one trains and one tests. Nodes without a label, which ``y`` says by
+    -1, are in no part, and so are those that the ``fractions``, each above 0, leave of the whole.
     """
     check_seed("random_split", seed)
     shares = _check_fractions(fractions)
     generator = stream(seed, "split")
     labels = y.numpy()
-    parts: list[list[np.ndarray]] = [[], [], []]
+    chosen = []
     for label in np.unique(labels[labels >= 0]):
         members = generator.permutation(np.flatnonzero(labels == label))
-        ends = np.cumsum(_sizes(len(members), shares))
-        for part, chosen in zip(parts, np.split(members, ends)[:3], strict=True):
-            part.append(chosen)
-    if not parts[0]:
+        chosen.append(np.split(members, np.cumsum(_sizes(len(members), shares)))[:3])
+    if not chosen:
         raise InputError("random_split: every label is missing; there is nothing to split.")
-    train, val, test = (torch.from_numpy(np.sort(np.concatenate(part))) for part in parts)
+    train, val, test = (torch.from_numpy(np.sort(np.concatenate(part))) for part in zip(*chosen, strict=True))
     return Split(train, val, test, f"random/{seed}")
 
 
@@ -69,11 +55,9 @@ def labelled_split(y: Tensor, num_per_class: int, num_val: int, seed: int = 0) -
     generator = stream(seed, "labelled split")
     labels = y.numpy()
     order = generator.permutation(np.flatnonzero(labels >= 0))
-    rank = np.zeros(len(labels), dtype=np.int64)
+    is_train = np.zeros(len(order), dtype=bool)
     for label in np.unique(labels[order]):
-        members = order[labels[order] == label]
-        rank[members] = np.arange(len(members))
-    is_train = rank[order] < num_per_class
+        is_train[np.flatnonzero(labels[order] == label)[:num_per_class]] = True
     rest = order[~is_train]
     train, val, test = (torch.from_numpy(np.sort(part)) for part in (order[is_train], rest[:num_val], rest[num_val:]))
     return Split(train, val, test, f"labelled-{num_per_class}")
@@ -86,16 +70,10 @@ def mask_split(train: np.ndarray, val: np.ndarray, test: np.ndarray, name: str) 
 
 
 def parse_split(spec: str, offered: Iterable[str], count: int, see: str) -> tuple[str, int | None]:
-    """Takes a split's text apart.
+    """The kind of a split that is asked for, and the number behind the stroke if there is one.
 
-    Args:
-        spec: Such as ``geom-gcn/3``.
-        offered: Kinds of split that the data set has.
-        count: How many numbered splits it has, for kinds that are not drawn by a seed.
-        see: Command that lists the kinds.
-
-    Returns:
-        The kind, and the number behind the stroke or ``None``.
+    The kind must be one of those ``offered``; ``count`` is how many numbered splits there are of kinds that are not
+    drawn by a seed, and ``see`` the command that lists the kinds.
     """
     kinds = list(offered)
     kind, stroke, number = spec.partition("/")

@@ -59,7 +59,7 @@ class Job:
     def features(self) -> tuple[list[tables.NumberColumn | tables.VectorColumn], list[str]]:
         """What features are made of, and sentences about it."""
         wanted, about = tables.feature_columns(self.nodes, self.columns.of_nodes, self.asked_features)
-        self.nodes.survey([*self.columns.of_nodes, *wanted], to_count=wanted)
+        self.nodes.survey([*self.columns.of_nodes, *wanted])
         entries, messages = tables.as_is_columns(self.nodes, wanted, self.asked_features is not None)
         return entries, [*messages, *about]
 

@@ -1,7 +1,6 @@
 """A user's tables: a graph and a split from a table of nodes and a table of edges, and the recipe of its features."""
 
 from adagpr.data.tables.columns import Columns, feature_columns, find_columns
-from adagpr.data.tables.edges import EdgeCounts, merge_repeated, read_edges
 from adagpr.data.tables.features import as_is_columns
 from adagpr.data.tables.file import TableFile
 from adagpr.data.tables.nodes import (
@@ -14,7 +13,7 @@ from adagpr.data.tables.nodes import (
     split_codes,
     stratified_split,
 )
-from adagpr.data.tables.read import Tables, from_tables, read_tables
+from adagpr.data.tables.read import EdgeCounts, from_tables, merge_repeated, read_edges, read_tables
 from adagpr.data.tables.recipe import NumberColumn, Recipe, VectorColumn
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "NumberColumn",
     "Recipe",
     "TableFile",
-    "Tables",
     "VectorColumn",
     "as_is_columns",
     "check_split_codes",

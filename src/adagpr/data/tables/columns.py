@@ -83,9 +83,7 @@ def find_columns(
     `adagpr.from_tables`.
     """
     source, target, weight = _edge_columns(edges, source, target, weight)
-    for column in (label, split_column):
-        if column is not None:
-            nodes.require(column)
+    nodes.require(label, split_column)
     split = _split_column(nodes) if split_column is None else split_column
     taken = [column for column in (label, split) if column is not None]
     key = _id_column(nodes, edges, source, id, taken)
@@ -116,30 +114,24 @@ def _edge_columns(
     edges: Table, source: str | None, target: str | None, weight: str | None
 ) -> tuple[str, str, str | None]:
     """Both ends of an edge and its weight: those named, else those of usual names, else the first two columns."""
-    for column in (source, target, weight or None):
-        if column is not None:
-            edges.require(column)
+    edges.require(source, target, weight or None)
     usual = _usual_names(edges)
     if weight is None:
-        weight = next((usual[name] for name in ("weight", "edge_weight") if name in usual), None)
+        weight = usual.get("weight", usual.get("edge_weight"))
     weight = weight or None
-    free = [column for column in edges.names if column not in (source, target, weight)]
     pairs = [(usual[one], usual[two]) for one, two in _END_NAMES if one in usual and two in usual]
     if source is None and target is None and pairs:
         source, target = pairs[0]
-    free = [column for column in free if column not in (source, target, *edges.nameless)]
-    partner = {**dict(pairs), **{two: one for one, two in pairs}}
-    for known in (source, target):
-        if known in partner and partner[known] in free:
-            free.insert(0, partner[known])
-    try:
-        source = source if source is not None else free.pop(0)
-        free = [column for column in free if column != source]
-        target = target if target is not None else free.pop(0)
-    except IndexError:
+    free = [column for column in edges.names if column not in (source, target, weight, *edges.nameless)]
+    # The partner of an end that is known comes first.
+    partners = {one for pair in pairs for one, two in (pair, pair[::-1]) if two in (source, target)}
+    free.sort(key=lambda column: column not in partners)
+    if len(free) < (source, target).count(None):
         raise InputError(
             f"{edges.name}: an edge needs two columns, source and target, but there are: {', '.join(edges.names)}."
-        ) from None
+        )
+    source = free.pop(0) if source is None else source
+    target = free.pop(0) if target is None else target
     if source == target:
         raise InputError(f"{edges.where(source)}: source and target must be two columns.")
     return source, target, weight
@@ -149,10 +141,8 @@ def _split_column(nodes: Table) -> str | None:
     """A column that is called split and holds nothing but the names of its parts."""
     for column in nodes.names:
         if column.strip().casefold() in _SPLIT_NAMES and nodes.kind(column) == "text":
-            found: set[str] = set()
-            for block in nodes.blocks([column]):
-                found |= set(pc.utf8_lower(pc.unique(block.texts(column).drop_null())).to_pylist())
-            if found <= set(PART_OF):
+            parts = (pc.unique(block.texts(column).drop_null()) for block in nodes.blocks([column]))
+            if all(set(pc.utf8_lower(part).to_pylist()) <= PART_OF.keys() for part in parts):
                 return column
     return None
 
@@ -163,9 +153,9 @@ def _id_column(nodes: Table, edges: Table, source: str, given: str | None, taken
         nodes.require(given)
         return given
     usual = _usual_names(nodes)
-    for name in _ID_NAMES:
-        if name in usual and usual[name] not in taken:
-            return usual[name]
+    for column in [usual[name] for name in _ID_NAMES if name in usual]:
+        if column not in taken:
+            return column
     for column in nodes.names:
         if column not in taken and _names_nodes(nodes, column, edges, source):
             return column
@@ -197,7 +187,6 @@ def _names_nodes(nodes: Table, column: str, edges: Table, end: str) -> bool:
     ids = pa.concat_arrays([part.cast(pa.large_string()) if is_text else part for part in parts])
     if pc.count_distinct(ids).as_py() < len(ids):
         return False
-    lookup, num_found = IdLookup(ids.take(pc.array_sort_indices(ids))), 0
-    for block in edges.blocks([end]):
-        num_found += int((lookup.places(ids_of(block, end)) >= 0).sum())
+    lookup = IdLookup(ids.take(pc.array_sort_indices(ids)))
+    num_found = sum(int((lookup.places(ids_of(block, end)) >= 0).sum()) for block in edges.blocks([end]))
     return 2 * num_found >= edges.num_rows

@@ -32,7 +32,7 @@ from adagpr.data.tables.values import Kind, counted, quoted
 from adagpr.data.tables.words import choose_words, tfidf, tokenise
 from adagpr.errors import InputError
 
-_Kind = Literal["number", "date", "boolean", "category", "text"]
+_Kind = Literal["number", "date", "boolean", "category", "text", "other"]
 # A column of the recipe with its features, or why there are none.
 _Found = tuple[Column, np.ndarray | sp.csr_array] | str
 
@@ -76,7 +76,7 @@ def fit_recipe(table: TableData, columns: Sequence[str], *, as_is: bool = False,
     blocks: list[np.ndarray | sp.csr_array] = []
     messages = []
     for column, kind in kinds.items():
-        if kind is None:
+        if kind == "other":
             found: _Found = f"nothing is made of {_type(table, column)}"
         elif kind == "category":
             found = _category(table, column, messages)
@@ -132,14 +132,12 @@ def _known_kind(table: TableData | TableFile, column: str) -> Kind:
     return kind
 
 
-def _checked_kind(table: TableData, column: str, asked: bool) -> _Kind | None:
-    """What to make of a column; none if nothing."""
+def _checked_kind(table: TableData, column: str, asked: bool) -> _Kind:
+    """What to make of a column."""
     kind = _known_kind(table, column)
-    if kind == "other":
-        if asked:
-            raise _nothing_made(table, column)
-        return None
-    if kind == "boolean" or kind == "date":
+    if kind == "other" and asked:
+        raise _nothing_made(table, column)
+    if kind == "other" or kind == "boolean" or kind == "date":
         return kind
     is_number = kind in ("whole", "real") and column not in table.categorical
     return "number" if is_number else _text_or_category(table, column)
@@ -179,8 +177,7 @@ def _number(table: TableData, column: str, kind: Literal["number", "date", "bool
     with np.errstate(over="ignore", invalid="ignore"):
         mean, deviation = float(known.mean()), float(known.std())
     if not (np.isfinite(mean) and np.isfinite(deviation)):
-        position = table.first(np.abs(numbers) == np.abs(known).max())
-        raise InputError(f"{table.where(column, position)}: the number is too large to be scaled.")
+        table.refuse(column, np.abs(numbers) == np.abs(known).max(), "the number is too large to be scaled.")
     if num_missing:
         where = "; a feature says where" if has_missing else ""
         messages.append(f"Column '{column}' has {counted(num_missing, 'missing value')}, taken as the mean{where}.")

@@ -24,7 +24,7 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
 from adagpr.data.tables.table import Named, NumberCount, TableData, checked_arrays, checked_names, one_line, table_of
-from adagpr.data.tables.values import Kind, kind_of_type, plain, quoted, wider
+from adagpr.data.tables.values import plain, quoted, wider
 from adagpr.errors import InputError
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
@@ -39,6 +39,8 @@ _WHOLE_BYTES, _BLOCK_BYTES = 1 << 24, 1 << 22
 BLOCK_ROWS, _SURVEY_ROWS = 1 << 17, 1 << 13
 # Arrow's own words; its callback would be simpler, but cannot take rows that are not UTF-8.
 _RAGGED = re.compile(r"Row #(\d+): Expected \d+ columns, got (\d+)")
+# What bytes that are not UTF-8 become in the header.
+_ESCAPED = re.compile("[\udc80-\udcff]")
 _NOT_UTF8 = re.compile(r"CSV column #(\d+): Row #(\d+): .*UTF8")
 # Bytes of a short row of a text file, and how much larger a compressed table may become.
 _SHORT_ROW, _PACKED = 12, 4
@@ -55,9 +57,7 @@ class _Header(NamedTuple):
 class TableFile(Named):
     """A file that holds a table; it is read when something is asked for.
 
-    Args:
-        path: A file of a known ending.
-        scratch: Folder on whose disk a compressed Parquet, Feather or Arrow file is unpacked; else in memory.
+    A compressed Parquet, Feather or Arrow file is unpacked on the disk of the folder ``scratch``; else in memory.
     """
 
     def __init__(self, path: Path | str | os.PathLike[str], scratch: Path | None = None) -> None:
@@ -67,22 +67,31 @@ class TableFile(Named):
         self.is_text = self._ending in _DELIMITERS
         self._types: dict[str, Any] = {}
         self._counts: dict[str, NumberCount] = {}
-        self._check()
+        if self._ending not in _ENDINGS:
+            raise InputError(
+                f"{self.name}: unknown ending '{self._ending or self.path.suffix}'. Known: {', '.join(_ENDINGS)}, each "
+                f"also with {', '.join(_COMPRESSIONS)}."
+            )
+        if self.path.is_dir():
+            raise InputError(f"{self.name}: this is a folder, not a file.")
+        if not self.path.exists():
+            raise InputError(f"{self.name}: there is no such file.")
+        if self.path.stat().st_size == 0:
+            raise InputError(f"{self.name}: the file is empty.")
 
-    @cached_property
+    @property
     def names(self) -> list[str]:
         """Names of the columns in the order of the file."""
-        return checked_names(self._raw_names, self.name)[0]
+        return self._names[0]
 
-    @cached_property
+    @property
     def nameless(self) -> frozenset[str]:
         """Columns that have no name in the file."""
-        return checked_names(self._raw_names, self.name)[1]
+        return self._names[1]
 
     @cached_property
-    def _raw_names(self) -> list[str]:
-        found: list[str] = self._guarded(lambda: self._header.names if self.is_text else self._schema.names)
-        return found
+    def _names(self) -> tuple[list[str], frozenset[str]]:
+        return checked_names(self._guarded(lambda: (self._header if self.is_text else self._schema).names), self.name)
 
     @property
     def stamp(self) -> list[int]:
@@ -119,30 +128,23 @@ class TableFile(Named):
             return self._types[column]
         return plain(pa.array([], self._schema.field(self.names.index(column)).type)).type
 
-    def kind(self, column: str) -> Kind:
-        """What a column holds."""
-        return kind_of_type(self.type_of(column))
-
     def number_count(self, column: str) -> NumberCount:
         """How many values of a column of a text file are numbers."""
-        self.survey([column], [column])
+        self.survey([column])
         return self._counts[column]
 
-    def survey(self, columns: Iterable[str], to_count: Sequence[str] = ()) -> None:
-        """Finds the types of columns of a text file, and counts numbers in some, in one reading of all rows."""
-        known = self._types.keys() - (set(to_count) - self._counts.keys())
-        wanted = [column for column in columns if column not in known]
+    def survey(self, columns: Iterable[str]) -> None:
+        """Finds the types of columns of a text file and counts their numbers, in one reading of all rows."""
+        wanted = [column for column in columns if column not in self._types]
         if not self.is_text or not wanted:
             return
         types, num_rows = dict.fromkeys(wanted, pa.null()), 0
-        counts = {column: NumberCount() for column in wanted if column in to_count}
+        counts = {column: NumberCount() for column in wanted}
         for block in self.blocks(wanted, _SURVEY_ROWS):
             num_rows += len(block)
-            # A column of texts stays one, whatever other rows hold.
-            for column in [name for name in wanted if name in counts or types[name] != pa.large_string()]:
+            for column in wanted:
                 types[column] = wider(types[column], block.type_of(column))
-                if column in counts:
-                    counts[column].add(block, column)
+                counts[column].add(block, column)
         self._types |= types
         self._counts |= counts
         self.num_rows = num_rows
@@ -151,9 +153,8 @@ class TableFile(Named):
         """The whole table; a header without rows is one only if it ``may_be_empty``."""
         if self.is_text and self.names and not self._header.has_rows and not may_be_empty:
             raise InputError(f"{self.name}: there is a header but no row below it.")
-        arrays = self._guarded(lambda: self._arrays(self._read()))
-        columns = dict(zip(self.names, arrays, strict=True))
-        return table_of(self.name, columns, self.nameless, may_be_empty, self.is_text)
+        found: TableData = self._guarded(lambda: self._table(self.names, self._read(), may_be_empty))
+        return found
 
     def blocks(self, columns: Iterable[str], rows: int = BLOCK_ROWS) -> Iterator[TableData]:
         """Some columns in tables of at least so many rows, and less than twice as many; the last one may be shorter."""
@@ -170,26 +171,13 @@ class TableFile(Named):
             yield self._block(wanted, held, first)
 
     def _block(self, columns: list[str], batches: list[Any], first: int) -> TableData:
-        arrays = self._arrays(pa.Table.from_batches(batches))
-        table = table_of(self.name, dict(zip(columns, arrays, strict=True)), self.nameless, True, self.is_text)
+        table = self._table(columns, pa.Table.from_batches(batches), may_be_empty=True)
         return replace(table, rows=table.rows + (first - 1), types=self._types, is_part=True)
 
-    def _arrays(self, table: Any) -> list[Any]:
-        return [column.combine_chunks() for column in table.columns] if self.is_text else checked_arrays(table)
-
-    def _check(self) -> None:
-        """Raises an `InputError` unless there is a file of a known ending with something in it."""
-        if self._ending not in _ENDINGS:
-            raise InputError(
-                f"{self.name}: unknown ending '{self._ending or self.path.suffix}'. Known: {', '.join(_ENDINGS)}, each "
-                f"also with {', '.join(_COMPRESSIONS)}."
-            )
-        if self.path.is_dir():
-            raise InputError(f"{self.name}: this is a folder, not a file.")
-        if not self.path.exists():
-            raise InputError(f"{self.name}: there is no such file.")
-        if self.path.stat().st_size == 0:
-            raise InputError(f"{self.name}: the file is empty.")
+    def _table(self, columns: list[str], found: Any, may_be_empty: bool) -> TableData:
+        """The table of what Arrow found in the file."""
+        arrays = [column.combine_chunks() for column in found.columns] if self.is_text else checked_arrays(found)
+        return table_of(self.name, dict(zip(columns, arrays, strict=True)), self.nameless, may_be_empty, self.is_text)
 
     def _guarded(self, read: Callable[[], Any]) -> Any:
         """What ``read`` gives; a file that cannot be read is an `InputError`."""
@@ -238,12 +226,10 @@ class TableFile(Named):
         if names is None:
             raise InputError(f"{self.name}: the file is empty.")
         for number, column in enumerate(names, start=1):
-            try:
-                column.encode()
-            except UnicodeEncodeError as error:
+            if _ESCAPED.search(column):
                 raise InputError(
                     f"{self.name}, column {number}: its name in the header is not UTF-8. Save the file as UTF-8."
-                ) from error
+                )
         others = [other for other in _WORDS if other != delimiter and other in names[0]] if len(names) == 1 else []
         if others:
             hint = "give it the ending .tsv" if others[0] == "\t" else f"save it with {_WORDS[delimiter]}"
@@ -263,10 +249,10 @@ class TableFile(Named):
     def _read(self) -> Any:
         """The whole table as Arrow gives it."""
         if self.is_text:
-            columns = list(range(len(self.names)))
-            schema = pa.schema([(str(number), pa.large_string()) for number in columns])
-            batches = list(self._csv(columns, _WHOLE_BYTES)) if self._header.has_rows else []
-            return pa.Table.from_batches(batches, schema)
+            columns = range(len(self.names))
+            if not self._header.has_rows:
+                return pa.schema([(str(number), pa.large_string()) for number in columns]).empty_table()
+            return self._csv(columns, _WHOLE_BYTES).read_all()
         if self._ending in _PARQUET:
             return pq.ParquetFile(self._open(False)).read()
         return self._arrow(None, False).read_all()
@@ -283,14 +269,13 @@ class TableFile(Named):
         if self._ending in _PARQUET:
             file = pq.ParquetFile(self._open(), memory_map=True, pre_buffer=False)
             names = [self._schema.names[number] for number in columns]
-            found: Iterator[Any] = file.iter_batches(min(rows, BLOCK_ROWS), columns=names, use_threads=False)
-            return found
+            return iter(file.iter_batches(min(rows, BLOCK_ROWS), columns=names, use_threads=False))
         reader = self._arrow(columns)
         if isinstance(reader, pa.RecordBatchFileReader):
             return (reader.get_batch(number) for number in range(reader.num_record_batches))
         return iter(reader)
 
-    def _csv(self, columns: list[int], block_bytes: int) -> Any:
+    def _csv(self, columns: Sequence[int], block_bytes: int) -> Any:
         """The reader of a text file; its columns are named by their number."""
         names = [str(number) for number in range(len(self.names))]
         return arrow_csv.open_csv(

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from adagpr.data.catalogue import DEFAULT_FRACTIONS
-from adagpr.data.splits import mask_split, random_split
+from adagpr.data.splits import random_split
 from adagpr.data.tables.table import TableData
 from adagpr.data.tables.values import as_texts, as_whole, counted, flags, places_in, quoted
 from adagpr.errors import InputError
@@ -55,25 +55,21 @@ def ordered_ids(ids: Any, where: str) -> tuple[Any, np.ndarray | None]:
         return ids, None
     order = pc.array_sort_indices(ids)
     ordered = ids.take(order)
-    repeats = np.flatnonzero(pc.equal(ordered[:-1], ordered[1:]).to_numpy(zero_copy_only=False))
+    repeats = np.flatnonzero(flags(pc.equal(ordered[:-1], ordered[1:])))
     if len(repeats):
-        raise _repeated(ordered, order.to_numpy(), repeats, where)
+        raise _repeated(ids, ordered.take(pa.array(repeats)).unique(), where)
     return ordered, order.to_numpy().astype(np.int64)
 
 
-def _repeated(ordered: Any, order: np.ndarray, repeats: np.ndarray, where: str) -> InputError:
-    """The error for ids that equal the next one in order."""
-    starts = repeats[np.diff(repeats, prepend=-2) > 1]
+def _repeated(ids: Any, repeated: Any, where: str) -> InputError:
+    """The error for ids of which some are repeated."""
     shown = []
-    for start in starts[:_NUM_IDS_SHOWN]:
-        end = int(start) + 2
-        while end < len(ordered) and ordered[end] == ordered[int(start)]:
-            end += 1
-        rows = np.sort(order[start:end]) + 1
+    for repeat in repeated[:_NUM_IDS_SHOWN]:
+        rows = np.flatnonzero(flags(pc.equal(ids, repeat))) + 1
         more = ", ..." if len(rows) > 2 else ""
-        shown.append(f"{quoted(ordered[int(start)])} (rows {rows[0]} and {rows[1]}{more})")
-    what = "1 id is" if len(starts) == 1 else f"{len(starts)} ids are"
-    first = "" if len(starts) <= _NUM_IDS_SHOWN else "the first "
+        shown.append(f"{quoted(repeat)} (rows {rows[0]} and {rows[1]}{more})")
+    what = "1 id is" if len(repeated) == 1 else f"{len(repeated)} ids are"
+    first = "" if len(repeated) <= _NUM_IDS_SHOWN else "the first "
     return InputError(f"{where}: {what} in more than one row: {first}{', '.join(shown)}.")
 
 
@@ -170,7 +166,9 @@ class Labels:
         if kind in ("whole", "real"):
             whole = as_whole(values)
             if whole is None:
-                raise _continuous(block, self._column)
+                numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False).astype(np.float64)
+                odd = ~np.isfinite(numbers) | (numbers != np.floor(numbers)) | (np.abs(numbers) > 2.0**53)
+                block.refuse(self._column, odd, "the label is {}; labels must be classes, not a measure.", numbers)
             return whole
         return values if kind == "boolean" else block.texts(self._column)
 
@@ -188,15 +186,6 @@ def named_classes(nodes: TableData, column: str, names: Sequence[str]) -> Tensor
     y = places_in(pa.array(names, pa.large_string()), texts)
     nodes.refuse(column, (y < 0) & ~nodes.missing(column), "{} is none of the classes of the model.", texts)
     return torch.from_numpy(y)
-
-
-def _continuous(nodes: TableData, column: str) -> InputError:
-    numbers = pc.fill_null(nodes.values(column), 0).to_numpy(zero_copy_only=False).astype(np.float64)
-    odd = ~np.isfinite(numbers) | (numbers != np.floor(numbers)) | (np.abs(numbers) > 2.0**53)
-    position = nodes.first(odd) if odd.any() else 0
-    return InputError(
-        f"{nodes.where(column, position)}: the label is {numbers[position]:g}; labels must be classes, not a measure."
-    )
 
 
 def label_messages(y: np.ndarray, names: Sequence[str]) -> list[str]:
@@ -251,11 +240,3 @@ def check_split_codes(codes: np.ndarray, y: np.ndarray, where: str) -> list[str]
         if not ((codes == number) & has_label).any():
             raise InputError(f"{where}: there are no {part} nodes with a label.")
     return messages
-
-
-def given_split(nodes: TableData, column: str, y: Tensor) -> tuple[Split, list[str]]:
-    """The split that a column names, without nodes that have no label, and sentences on what was left out."""
-    codes = split_codes(nodes, column)
-    messages = check_split_codes(codes, y.numpy(), nodes.where(column))
-    train, val, test = ((codes == number) & (y.numpy() >= 0) for number in (1, 2, 3))
-    return mask_split(train, val, test, "given"), messages

@@ -1,4 +1,7 @@
-"""`from_tables` and `read_tables`: a graph from a table of nodes and a table of edges."""
+"""`from_tables` and `read_tables`: a graph from a table of nodes and a table of edges.
+
+Ends of edges are looked up among the nodes, repeated edges are merged, and their weights added.
+"""
 
 from __future__ import annotations
 
@@ -10,41 +13,41 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from adagpr.data.catalogue import DEFAULT_FRACTIONS
-from adagpr.data.splits import check_seed
+from adagpr.data.splits import check_seed, mask_split
 from adagpr.data.tables.columns import Columns, feature_columns, find_columns
-from adagpr.data.tables.edges import adjacency
 from adagpr.data.tables.features import Features, fit_recipe
 from adagpr.data.tables.nodes import (
     IdLookup,
     Labels,
-    given_split,
+    check_split_codes,
     ids_of,
     label_messages,
     named_classes,
     ordered_ids,
+    split_codes,
     stratified_split,
 )
-from adagpr.data.tables.recipe import Recipe
+from adagpr.data.tables.recipe import Recipe, numbers_of
 from adagpr.data.tables.table import TableData, read_table
-from adagpr.data.tables.values import counted
+from adagpr.data.tables.values import counted, is_number_text, quoted
 from adagpr.errors import InputError
-from adagpr.graph import Graph, Split
+from adagpr.graph import Graph, Split, edges_to_csr
+
+_PATH = (str, os.PathLike)
+_NUM_EDGES_SHOWN = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Tables:
     """What two tables hold.
 
-    Attributes:
-        graph: The graph, its nodes in the order of their ids.
-        split: Train, val and test nodes; none if there are too few labels for one.
-        recipe: How the features were made, to make them again at prediction.
-        num_unseen: For each node, in how many columns it has a category that was never seen in training.
-        messages: What was found and done, one sentence each, for the user.
+    There is no split if there are too few labels for one. For each node ``num_unseen`` is in how many columns it has a
+    category that was never seen in training; ``messages`` are what was found and done, one sentence each.
     """
 
     graph: Graph
@@ -116,7 +119,7 @@ def read_tables(
     split_column: str | None = None,
     seed: int = 0,
     fractions: Sequence[float] = DEFAULT_FRACTIONS,
-    recipe: Recipe | Mapping[str, Any] | None = None,
+    recipe: Mapping[str, Any] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Tables:
     """Makes a graph and a split from two tables, and says what was found.
@@ -125,14 +128,6 @@ def read_tables(
     every node of a class of one or two is for training; ``seed`` chooses it, and ``fractions`` are its shares of train,
     val and test. A ``recipe`` kept from training says how to make the features; by default it is found from the table.
     For tables to predict, ``class_names`` are those of the trained model, ``label`` may be none, and no split is made.
-
-    Example:
-        >>> people = {"id": [7, 9, 4], "age": [31, 47, 28], "topic": ["a", "b", "a"]}
-        >>> tables = read_tables(people, {"src": [7, 9], "dst": [9, 4]}, "topic")
-        >>> tables.graph.node_ids.tolist(), tables.split
-        ([4, 7, 9], None)
-        >>> tables.messages[0]
-        "nodes: 3 rows; ids from column 'id', labels from column 'topic'."
     """
     check_seed("read_tables", seed)
     if label is None and class_names is None:
@@ -142,25 +137,22 @@ def read_tables(
     chosen = columns.describe(table, links, directed)
     ids, order = ordered_ids(ids_of(table, columns.id), table.where(columns.id))
     table = table if order is None else table.take(order)
-    adj, about_edges = adjacency(IdLookup(ids), len(ids), links, columns, directed, table.where(columns.id))
+    adj, about_edges = _adjacency(IdLookup(ids), len(ids), links, columns, directed, table.where(columns.id))
     y, names, split, about_labels = _targets(table, columns, seed, fractions, class_names)
     made, num_unseen = _features(table, columns, features, as_is, recipe)
     messages = (*chosen, made.messages[0], *about_edges, *made.messages[1:], *about_labels)
     stored = {"columns": columns.stored(directed), "features": made.recipe.to_plain()}
-    given: dict[str, Any] = {"id": id, "source": source, "target": target, "weight": weight, "features": features}
-    given |= {"directed": directed or None, "as_is": as_is or None, "split_column": split_column}
-    origin = _origin(nodes, edges, label, given)
+    origin: dict[str, Any] = {}
+    if isinstance(nodes, _PATH) and isinstance(edges, _PATH) and label is not None:
+        given: dict[str, Any] = {"id": id, "source": source, "target": target, "weight": weight}
+        given |= {"features": None if features is None else list(features)}
+        given |= {"directed": directed or None, "as_is": as_is or None, "split_column": split_column}
+        origin = {"name": "tables", "nodes": os.fspath(nodes), "edges": os.fspath(edges), "label": label}
+        origin |= {key: value for key, value in given.items() if value is not None}
+    name = (Path(nodes).name.partition(".")[0] if isinstance(nodes, _PATH) else "") or "tables"
     node_ids = ids.to_numpy() if pa.types.is_integer(ids.type) else np.array(ids.to_pylist(), dtype=object)
-    graph = Graph(made.x, adj, y, names, node_ids, _name(nodes), messages, origin, stored)
+    graph = Graph(made.x, adj, y, names, node_ids, name, messages, origin, stored)
     return Tables(graph, split, made.recipe, num_unseen, messages)
-
-
-def _origin(nodes: Any, edges: Any, label: str | None, given: dict[str, Any]) -> dict[str, Any]:
-    """What `adagpr.load` needs to read the same files again; nothing where they are no files."""
-    if not all(isinstance(source, (str, os.PathLike)) for source in (nodes, edges)) or label is None:
-        return {}
-    options = {key: list(value) if key == "features" else value for key, value in given.items() if value is not None}
-    return {"name": "tables", "nodes": os.fspath(nodes), "edges": os.fspath(edges), "label": label, **options}
 
 
 def _targets(
@@ -172,30 +164,28 @@ def _targets(
         return y, tuple(class_names), None, []
     labels = Labels(table.where(str(columns.label)), str(columns.label))
     labels.add(table)
-    codes, names = labels.classes()
-    y, messages = torch.from_numpy(codes.astype(np.int64)), label_messages(codes, names)
+    classes, names = labels.classes()
+    y, messages = torch.from_numpy(classes.astype(np.int64)), label_messages(classes, names)
     if columns.split is not None:
-        split, about = given_split(table, columns.split, y)
-        return y, names, split, messages + about
-    drawn = stratified_split(y, seed, fractions)
-    if drawn is None:
+        parts = split_codes(table, columns.split)
+        messages += check_split_codes(parts, classes, table.where(columns.split))
+        train, val, test = ((parts == number) & (classes >= 0) for number in (1, 2, 3))
+        return y, names, mask_split(train, val, test, "given"), messages
+    split = stratified_split(y, seed, fractions)
+    if split is None:
         messages.append("There are too few labels for a split: no class has three.")
-    return y, names, drawn, messages
+    return y, names, split, messages
 
 
 def _features(
-    table: TableData,
-    columns: Columns,
-    features: Sequence[str] | None,
-    as_is: bool,
-    recipe: Recipe | Mapping[str, Any] | None,
+    table: TableData, columns: Columns, features: Sequence[str] | None, as_is: bool, recipe: Mapping[str, Any] | None
 ) -> tuple[Features, np.ndarray]:
     """The features with their recipe, found or applied, and the number of unseen categories of each node."""
     if recipe is None:
         wanted, about = feature_columns(table, columns.of_nodes, features)
         fitted = fit_recipe(table, wanted, as_is=as_is, asked=features is not None)
         return replace(fitted, messages=(*fitted.messages, *about)), np.zeros(len(table), dtype=np.int64)
-    known = recipe if isinstance(recipe, Recipe) else Recipe.from_plain(recipe)
+    known = Recipe.from_plain(recipe)
     x, num_unseen = known.apply(table)
     unseen = int((num_unseen > 0).sum())
     messages = [f"{counted(len(known.feature_names), 'feature')} as in training."]
@@ -204,6 +194,104 @@ def _features(
     return Features(known, x, tuple(messages)), num_unseen
 
 
-def _name(nodes: Any) -> str:
-    """What to call the graph: the node file's name without its endings."""
-    return Path(nodes).name.partition(".")[0] or "tables" if isinstance(nodes, (str, os.PathLike)) else "tables"
+@dataclass
+class EdgeCounts:
+    """Rows with weight 0 and rows that repeat an edge, edges from a node to itself, nodes without another edge."""
+
+    num_zero: int = 0
+    num_repeated: int = 0
+    num_loops: int = 0
+    num_alone: int = 0
+
+    def messages(self, edges: str, is_weighted: bool, num_nodes: int) -> list[str]:
+        """Sentences on what was odd in the table called ``edges``."""
+        how = "merged, their weights added" if is_weighted else "merged, each edge counted once"
+        messages = (
+            (self.num_zero, f"{counted(self.num_zero, 'row')} of {edges} with weight 0 left out."),
+            (self.num_repeated, f"{counted(self.num_repeated, 'row')} of {edges} that repeat an edge {how}."),
+            (self.num_loops, f"{counted(self.num_loops, 'edge')} from a node to itself kept."),
+            (self.num_alone, f"Without an edge to another node: {self.num_alone} of {num_nodes} nodes."),
+        )
+        return [message for number, message in messages if number]
+
+
+def _read_ends(edges: TableData, columns: Columns, lookup: IdLookup, ids_at: str) -> tuple[np.ndarray, np.ndarray]:
+    """The nodes at both ends of each row; an id that no node has is an error that says where ids are (``ids_at``)."""
+    sources, targets = (lookup.places(ids_of(edges, column)) for column in (columns.source, columns.target))
+    rows = np.flatnonzero((sources < 0) | (targets < 0))
+    if len(rows) == 0:
+        return sources, targets
+    shown = []
+    for row in rows[:_NUM_EDGES_SHOWN]:
+        column = columns.source if sources[row] < 0 else columns.target
+        shown.append(f"{quoted(edges.texts(column)[int(row)])} (column '{column}', row {edges.rows[row]})")
+    least = "at least " if edges.is_part else ""
+    what = f"{least}1 edge names an id that is" if len(rows) == 1 else f"{least}{len(rows)} edges name ids that are"
+    first = "" if len(rows) <= _NUM_EDGES_SHOWN else "the first "
+    raise InputError(f"{edges.name}: {what} not in {ids_at}: {first}{', '.join(shown)}.")
+
+
+def _read_weights(edges: TableData, column: str) -> np.ndarray:
+    """The weight of each row: a number that is not negative, else an error."""
+    kind = edges.kind(column)
+    if kind not in ("whole", "real", "missing"):
+        odd = ~edges.missing(column)
+        if kind == "text" and edges.is_text:
+            odd &= ~is_number_text(edges.texts(column))
+        odd = odd if odd.any() else ~odd
+        edges.refuse(column, odd, "a weight must be a number, got {}.", edges.texts(column))
+    weight = numbers_of(edges, column)
+    edges.refuse(column, np.isnan(weight), "the weight is missing.")
+    edges.refuse(column, weight < 0, "a weight must not be negative, got {}.", weight)
+    return weight
+
+
+def read_edges(
+    edges: TableData, columns: Columns, lookup: IdLookup, ids_at: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, int]:
+    """The ends and weights of the rows of a table, or of a block of one, and how many with weight 0 are left out."""
+    sources, targets = _read_ends(edges, columns, lookup, ids_at)
+    if columns.weight is None:
+        return sources, targets, None, 0
+    weights = _read_weights(edges, columns.weight)
+    kept = weights > 0
+    return sources[kept], targets[kept], weights[kept], int((~kept).sum())
+
+
+def merge_repeated(keys: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Each key once, in order, with the sum of its weights, added in the order of their size.
+
+    Keys are numbers from 0 up that name edges; where there are no weights they are sorted in place.
+    """
+    if weights is None:
+        keys.sort()
+    else:
+        order = np.lexsort((weights, keys))
+        keys, weights = keys[order], weights[order]
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    if weights is not None and len(starts):
+        with np.errstate(over="ignore"):
+            weights = np.add.reduceat(weights, starts)
+    return keys[starts], weights
+
+
+def _adjacency(
+    lookup: IdLookup, num_nodes: int, edges: TableData, columns: Columns, directed: bool, ids_at: str
+) -> tuple[sp.csr_array, list[str]]:
+    """The matrix of an edge table, and sentences on what was odd in it."""
+    counts = EdgeCounts()
+    sources, targets, weights, counts.num_zero = read_edges(edges, columns, lookup, ids_at)
+    keys, weights = merge_repeated(sources * num_nodes + targets, weights)
+    counts.num_repeated = len(sources) - len(keys)
+    sources, targets = keys // num_nodes, keys % num_nodes
+    is_loop = sources == targets
+    counts.num_loops = int(is_loop.sum())
+    touched = np.zeros(num_nodes, dtype=bool)
+    touched[sources[~is_loop]] = touched[targets[~is_loop]] = True
+    counts.num_alone = int((~touched).sum())
+    weights = np.ones(len(keys)) if weights is None else weights
+    if not directed:
+        sources, targets = np.concatenate([sources, targets]), np.concatenate([targets, sources])
+        weights = np.concatenate([weights, weights])
+    adj = edges_to_csr(sources, targets, num_nodes, weights)
+    return adj, counts.messages(edges.name, columns.weight is not None, num_nodes)

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from adagpr.arguments import Finite, Positive, Strict, check
 from adagpr.data.tables.table import TableData, read_table
-from adagpr.data.tables.values import flags, is_number_text, places_in
+from adagpr.data.tables.values import flags, is_number_text, kind_of_type, places_in
 from adagpr.data.tables.words import tfidf, tokenise
 from adagpr.errors import InputError
 from adagpr.graph import compact_features
@@ -161,14 +161,7 @@ Column = Annotated[NumberColumn | CategoryColumn | TextColumn | VectorColumn, Fi
 
 
 class Recipe(Strict):
-    """How features were made of a table's columns, one entry for each that is used, in the order of the features.
-
-    Example:
-        >>> age = NumberColumn(name="age", kind="number", shift=30, scale=10, fill=30, has_missing=False)
-        >>> x, unseen = Recipe(columns=(age,)).apply({"age": [20, 30, 45, None]})
-        >>> x.flatten().tolist()
-        [-1.0, 0.0, 1.5, 0.0]
-    """
+    """How features were made of a table's columns, one entry for each that is used, in the order of the features."""
 
     version: Literal[1] = 1
     columns: tuple[Column, ...]
@@ -211,9 +204,7 @@ def vector_size(kind: Any) -> int:
     """Numbers in each value of an Arrow type of lists; 0 for any other type."""
     if not pa.types.is_fixed_size_list(kind):
         return 0
-    own = kind.value_type
-    is_number = pa.types.is_integer(own) or pa.types.is_floating(own) or pa.types.is_boolean(own)
-    return int(kind.list_size) if is_number else 0
+    return int(kind.list_size) if kind_of_type(kind.value_type) in ("whole", "real", "boolean") else 0
 
 
 def numbers_of(table: TableData, column: str) -> np.ndarray:

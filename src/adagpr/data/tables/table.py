@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,16 +39,22 @@ class Named:
 
     name: str
     names: Any
+    type_of: Callable[[str], Any]
 
-    def require(self, column: str) -> None:
-        """Raises an `InputError` that offers the nearest name unless there is such a column."""
-        if column in self.names:
-            return
-        error = str(unknown_name("column", column, self.names))
-        if len(self.names) > _NUM_SHOWN and "Did you mean" not in error:
-            shown = ", ".join(self.names[:_NUM_SHOWN])
-            error = f"Unknown column '{column}'. Known: {shown} and {len(self.names) - _NUM_SHOWN} more."
-        raise InputError(f"{self.name}: {error}")
+    def kind(self, column: str) -> Kind:
+        """What a column holds."""
+        return kind_of_type(self.type_of(column))
+
+    def require(self, *columns: str | None) -> None:
+        """Raises an `InputError` that offers the nearest name unless there are such columns; none is always there."""
+        for column in columns:
+            if column is None or column in self.names:
+                continue
+            error = str(unknown_name("column", column, self.names))
+            if len(self.names) > _NUM_SHOWN and "Did you mean" not in error:
+                shown = ", ".join(self.names[:_NUM_SHOWN])
+                error = f"Unknown column '{column}'. Known: {shown} and {len(self.names) - _NUM_SHOWN} more."
+            raise InputError(f"{self.name}: {error}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,10 +105,6 @@ class TableData(Named):
         is_as_written = not self.is_text or self.kind(column) == "text"
         return as_texts(self.values(column)) if is_as_written else without_missing_words(self.columns[column])
 
-    def kind(self, column: str) -> Kind:
-        """What a column holds."""
-        return kind_of_type(self.type_of(column))
-
     def type_of(self, column: str) -> Any:
         """The Arrow type of a column, the null type for one without a value."""
         values = self.values(column)
@@ -132,7 +134,8 @@ class TableData(Named):
         """Raises an `InputError` if a row is odd; ``{}`` in the reason becomes the first such value of ``shown``."""
         if is_odd.any():
             position = self.first(is_odd)
-            got = "" if shown is None else quoted(shown[position])
+            value = None if shown is None else shown[position]
+            got = f"{value:g}" if isinstance(value, float) else quoted(value)
             raise InputError(f"{self.where(column, position)}: {reason.format(got)}")
 
     def take(self, order: np.ndarray) -> TableData:

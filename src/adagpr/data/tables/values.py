@@ -1,12 +1,8 @@
-"""What a column of a table holds: numbers, truth values, dates or texts, with missing values told from the rest.
-
-Columns of text files come as texts and get the narrowest type that fits every value. Columns of other sources keep the
-type that they have, in one of few forms: whole numbers, real numbers, truth values, dates, texts.
-"""
+"""What a column of a table holds: numbers, truth values, dates or texts, with missing values told from the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +20,8 @@ _MISSING_WORDS = (
 _EXACT = 2.0**53
 _MAX_SHOWN = 60
 # Older versions of Arrow have none.
-_VIEWS = ("is_string_view", "is_binary_view")
+_VIEWS = [getattr(pa.types, name) for name in ("is_string_view", "is_binary_view") if hasattr(pa.types, name)]
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 _KINDS: dict[Kind, tuple[Callable[[Any], bool], ...]] = {
     "missing": (pa.types.is_null,),
     "whole": (pa.types.is_integer,),
@@ -50,7 +47,11 @@ def quoted(value: Any) -> str:
 
 def kind_of_type(kind: Any) -> Kind:
     """What values of an Arrow type that `plain` or `typed` gives are."""
-    return next((name for name, tests in _KINDS.items() if any(test(kind) for test in tests)), "other")
+    return next((name for name, tests in _KINDS.items() if _is_any(kind, tests)), "other")
+
+
+def _is_any(kind: Any, tests: Iterable[Callable[[Any], bool]]) -> bool:
+    return any(test(kind) for test in tests)
 
 
 def plain(values: Any) -> Any:
@@ -71,19 +72,15 @@ def plain(values: Any) -> Any:
 def without_views(values: Any) -> Any:
     """Texts as all of Arrow's functions take them; polars and others hand them over as views, which few do."""
     kind = values.type
-    if pa.types.is_dictionary(kind) and _is_view(kind.value_type):
+    if pa.types.is_dictionary(kind) and _is_any(kind.value_type, _VIEWS):
         return values.cast(pa.dictionary(kind.index_type, pa.large_string(), kind.ordered))
     # As bytes: what is no text is found where the column is used.
-    return values.cast(pa.large_binary()) if _is_view(kind) else values
-
-
-def _is_view(kind: Any) -> bool:
-    return any(getattr(pa.types, test)(kind) for test in _VIEWS if hasattr(pa.types, test))
+    return values.cast(pa.large_binary()) if _is_any(kind, _VIEWS) else values
 
 
 def _narrow(values: Any, kind: Any) -> Any:
     """Values in the widest type of their sort."""
-    if _is_text(kind):
+    if _is_any(kind, (*_TEXTS, pa.types.is_fixed_size_binary, *_VIEWS)):
         return values.cast(pa.large_string())
     if pa.types.is_decimal(kind):
         return values.cast(pa.int64() if kind.scale <= 0 else pa.float64())
@@ -94,11 +91,6 @@ def _narrow(values: Any, kind: Any) -> Any:
     if pa.types.is_time(kind) or pa.types.is_duration(kind):
         return values.cast(pa.int32() if pa.types.is_time32(kind) else pa.int64()).cast(pa.int64())
     return values
-
-
-def _is_text(kind: Any) -> bool:
-    text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    return any(test(kind) for test in (*text, pa.types.is_fixed_size_binary, _is_view))
 
 
 def without_missing_words(texts: Any) -> Any:
@@ -138,13 +130,15 @@ def typed(texts: Any, kind: Any = None) -> Any:
 
 
 def _numbers(texts: Any, kind: Any) -> Any:
-    """Texts as numbers; nothing where one is none, or a code that begins with zeros."""
+    """Texts as numbers; nothing where one is none."""
     if kind is not None:
         return _missing_where_nan(_cast(texts, kind)) if kind_of_type(kind) in ("whole", "real") else None
     for number in (pa.int64(), pa.float64()):
         found = _cast(texts, number)
         if found is not None:
-            return None if _any_padded(texts) else _missing_where_nan(found)
+            # Numbers that begin with a zero that they do not need are codes, and hexadecimal ones no numbers here.
+            starts = pc.match_substring_regex(pc.unique(pc.utf8_slice_codeunits(texts, 0, 3)), r"^[+-]?0[0-9xX]")
+            return None if pc.any(starts).as_py() else _missing_where_nan(found)
     return None
 
 
@@ -155,12 +149,6 @@ def _cast(texts: Any, kind: Any) -> Any:
         return texts.cast(kind)
     except pa.ArrowInvalid:
         return None
-
-
-def _any_padded(texts: Any) -> bool:
-    """Whether a number begins with a zero that it does not need, or is hexadecimal."""
-    starts = pc.match_substring_regex(pc.unique(pc.utf8_slice_codeunits(texts, 0, 3)), r"^[+-]?0[0-9xX]")
-    return bool(pc.any(starts).as_py())
 
 
 def _missing_where_nan(numbers: Any) -> Any:

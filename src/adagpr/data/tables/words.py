@@ -62,18 +62,13 @@ def _split(texts: Any) -> tuple[np.ndarray, np.ndarray, Any]:
     """Row and code of every word of a group of texts, and the words that the codes mean."""
     # White space parts the texts; what is dear, finding all else that is no letter, is done for each piece once.
     lists = pc.ascii_split_whitespace(pc.utf8_lower(pc.fill_null(texts, "")))
-    sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
     pieces = lists.flatten().dictionary_encode()
     inner = pc.split_pattern_regex(pieces.dictionary, _BETWEEN_WORDS)
     words = inner.flatten().dictionary_encode()
-    rows, piece = np.repeat(np.arange(len(texts)), sizes), pieces.indices.to_numpy()
-    # A piece means the words from its start on, most often for one.
-    lengths = pc.list_value_length(inner).to_numpy(zero_copy_only=False).astype(np.int64)
-    starts = np.cumsum(lengths) - lengths
-    repeats = lengths[piece]
-    offsets = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    codes = words.indices.to_numpy().astype(np.int64)[np.repeat(starts[piece], repeats) + offsets]
-    rows = np.repeat(rows, repeats)
+    # For each piece the codes of its words, most often of one.
+    coded = pa.ListArray.from_arrays(inner.offsets, words.indices).take(pieces.indices)
+    rows = pc.list_parent_indices(lists).to_numpy()[pc.list_parent_indices(coded).to_numpy()]
+    codes = coded.flatten().to_numpy().astype(np.int64)
     kept = flags(pc.not_equal(words.dictionary, ""))[codes]
     return rows[kept], codes[kept], words.dictionary
 
@@ -85,13 +80,11 @@ def choose_words(tokens: Tokens, limit: int) -> tuple[list[str], list[float], in
     first in the alphabet, so that the order of the rows changes nothing.
     """
     num_texts = np.bincount(tokens.codes, minlength=len(tokens.words))
-    shared = np.flatnonzero(num_texts >= _MIN_TEXTS)
-    words = [tokens.words[code] for code in shared]
-    count_of = dict(zip(words, (int(num_texts[code]) for code in shared), strict=True))
-    kept = sorted(sorted(words), key=lambda word: -count_of[word])[:limit]
-    idf = {word: 1.0 + float(np.log((1 + tokens.num_rows) / (1 + count_of[word]))) for word in kept}
-    kept.sort()
-    return kept, [idf[word] for word in kept], len(words) - len(kept)
+    count_of = {tokens.words[code]: int(num_texts[code]) for code in np.flatnonzero(num_texts >= _MIN_TEXTS)}
+    most_common = sorted(count_of, key=lambda word: (-count_of[word], word))
+    kept = sorted(most_common[:limit])
+    idf = [1.0 + float(np.log((1 + tokens.num_rows) / (1 + count_of[word]))) for word in kept]
+    return kept, idf, len(count_of) - len(kept)
 
 
 def tfidf(tokens: Tokens, words: Sequence[str], idf: Sequence[float]) -> sp.csr_array:
