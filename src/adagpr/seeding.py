@@ -31,7 +31,7 @@ def _sequence(seed: int, purpose: str) -> np.random.SeedSequence:
 
 
 def states_of(generators: Sequence[np.random.Generator]) -> np.ndarray:
-    """The four words of each stream's state, for code that goes on drawing by itself."""
+    """The four words of each stream's state, for code that keeps drawing by itself."""
     return np.array([generator.bit_generator.state["state"]["state"] for generator in generators], dtype=np.uint64)
 
 

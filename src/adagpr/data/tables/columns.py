@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from adagpr.data.tables.file import TableFile
 from adagpr.data.tables.nodes import PART_OF, IdLookup, ids_of
 from adagpr.data.tables.table import TableData
-from adagpr.data.tables.values import counted
+from adagpr.data.tables.values import pluralize
 from adagpr.errors import InputError
 
 _ID_NAMES = ("id", "node_id", "nodeid", "node", "ids", "node_ids", "uid", "uuid")
@@ -52,10 +52,10 @@ class Columns:
         """Two sentences on the tables and the columns that were chosen."""
         unused = [column for column in edges.names if column not in self.of_edges]
         return [
-            f"{nodes.name}: {counted(nodes.num_rows, 'row')}; ids from column '{self.id}'"
+            f"{nodes.name}: {pluralize(nodes.num_rows, 'row')}; ids from column '{self.id}'"
             + (f", labels from column '{self.label}'" if self.label is not None else "")
             + (f", split from column '{self.split}'." if self.split is not None else "."),
-            f"{edges.name}: {counted(edges.num_rows, 'row')}; {'directed' if directed else 'undirected'} edges from "
+            f"{edges.name}: {pluralize(edges.num_rows, 'row')}; {'directed' if directed else 'undirected'} edges from "
             f"column '{self.source}' to column '{self.target}'"
             + (f", weights from column '{self.weight}'" if self.weight is not None else "")
             + (f"; not used: {', '.join(unused)}." if unused else "."),

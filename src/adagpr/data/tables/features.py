@@ -28,7 +28,7 @@ from adagpr.data.tables.recipe import (
     vector_size,
 )
 from adagpr.data.tables.table import TableData
-from adagpr.data.tables.values import Kind, counted, quoted
+from adagpr.data.tables.values import Kind, pluralize, quoted
 from adagpr.data.tables.words import choose_words, tfidf, tokenise
 from adagpr.errors import InputError
 
@@ -180,7 +180,7 @@ def _number(table: TableData, column: str, kind: Literal["number", "date", "bool
         table.refuse(column, np.abs(numbers) == np.abs(known).max(), "the number is too large to be scaled.")
     if num_missing:
         where = "; a feature says where" if has_missing else ""
-        messages.append(f"Column '{column}' has {counted(num_missing, 'missing value')}, taken as the mean{where}.")
+        messages.append(f"Column '{column}' has {pluralize(num_missing, 'missing value')}, taken as the mean{where}.")
     if known.min() == known.max() or deviation == 0:
         if not has_missing:
             return "it is the same on every row"
@@ -200,9 +200,9 @@ def _category(table: TableData, column: str, messages: list[str]) -> _Found:
     if len(entry.feature_names) < 2:
         return "every value differs" if rare else "it is the same on every row"
     if num_missing:
-        messages.append(f"Column '{column}' has {counted(num_missing, 'missing value')}, taken as a category.")
+        messages.append(f"Column '{column}' has {pluralize(num_missing, 'missing value')}, taken as a category.")
     if rare:
-        values_once = counted(len(rare), "value")
+        values_once = pluralize(len(rare), "value")
         messages.append(f"Column '{column}' has {values_once} of one row only, counted as one category.")
     return entry, entry.block(table)
 
@@ -214,7 +214,7 @@ def _text(table: TableData, column: str, max_words: int, messages: list[str]) ->
     if not words:
         return "it is a text in which no word is in two rows"
     if values.null_count:
-        messages.append(f"Column '{column}' has {counted(values.null_count, 'missing text')}, taken as empty.")
+        messages.append(f"Column '{column}' has {pluralize(values.null_count, 'missing text')}, taken as empty.")
     if num_left:
         messages.append(f"Of column '{column}' the {len(words)} words of most rows are used and {num_left} are not.")
     return TextColumn(name=column, words=tuple(words), idf=tuple(idf)), tfidf(tokens, words, idf)
@@ -241,4 +241,4 @@ def _summary(columns: Sequence[Any]) -> str:
             more = f" and {len(own) - _NUM_NAMES} more" if len(own) > _NUM_NAMES else ""
             parts.append(f"{noun} ({names}{more})")
     num_features = sum(len(column.feature_names) for column in columns)
-    return f"{counted(num_features, 'feature')} from {counted(len(columns), 'column')}: {'; '.join(parts)}."
+    return f"{pluralize(num_features, 'feature')} from {pluralize(len(columns), 'column')}: {'; '.join(parts)}."

@@ -20,7 +20,7 @@ from torch import Tensor
 from adagpr.data.catalogue import DEFAULT_FRACTIONS
 from adagpr.data.splits import random_split
 from adagpr.data.tables.table import TableData
-from adagpr.data.tables.values import as_texts, as_whole, counted, flags, places_in, quoted
+from adagpr.data.tables.values import as_texts, as_whole, flags, places_in, pluralize, quoted
 from adagpr.errors import InputError
 from adagpr.graph import SPLIT_NAMES, Split
 
@@ -236,7 +236,7 @@ def check_split_codes(codes: np.ndarray, y: np.ndarray, where: str) -> list[str]
         num_unlabelled = int(((codes == number) & ~has_label).sum())
         if num_unlabelled:
             reason = "it has" if num_unlabelled == 1 else "they have"
-            messages.append(f"Left out of {part} because {reason} no label: {counted(num_unlabelled, 'node')}.")
+            messages.append(f"Left out of {part} because {reason} no label: {pluralize(num_unlabelled, 'node')}.")
         if not ((codes == number) & has_label).any():
             raise InputError(f"{where}: there are no {part} nodes with a label.")
     return messages

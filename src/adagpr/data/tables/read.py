@@ -34,7 +34,7 @@ from adagpr.data.tables.nodes import (
 )
 from adagpr.data.tables.recipe import Recipe, numbers_of
 from adagpr.data.tables.table import TableData, read_table
-from adagpr.data.tables.values import counted, is_number_text, quoted
+from adagpr.data.tables.values import is_number_text, pluralize, quoted
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split, edges_to_csr
 
@@ -188,7 +188,7 @@ def _features(
     known = Recipe.from_plain(recipe)
     x, num_unseen = known.apply(table)
     unseen = int((num_unseen > 0).sum())
-    messages = [f"{counted(len(known.feature_names), 'feature')} as in training."]
+    messages = [f"{pluralize(len(known.feature_names), 'feature')} as in training."]
     if unseen:
         messages.append(f"With a category that was never seen in training: {unseen} of {len(table)} nodes.")
     return Features(known, x, tuple(messages)), num_unseen
@@ -207,9 +207,9 @@ class EdgeCounts:
         """Sentences on what was odd in the table called ``edges``."""
         how = "merged, their weights added" if is_weighted else "merged, each edge counted once"
         messages = (
-            (self.num_zero, f"{counted(self.num_zero, 'row')} of {edges} with weight 0 left out."),
-            (self.num_repeated, f"{counted(self.num_repeated, 'row')} of {edges} that repeat an edge {how}."),
-            (self.num_loops, f"{counted(self.num_loops, 'edge')} from a node to itself kept."),
+            (self.num_zero, f"{pluralize(self.num_zero, 'row')} of {edges} with weight 0 left out."),
+            (self.num_repeated, f"{pluralize(self.num_repeated, 'row')} of {edges} that repeat an edge {how}."),
+            (self.num_loops, f"{pluralize(self.num_loops, 'edge')} from a node to itself kept."),
             (self.num_alone, f"Without an edge to another node: {self.num_alone} of {num_nodes} nodes."),
         )
         return [message for number, message in messages if number]

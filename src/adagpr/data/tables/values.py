@@ -33,7 +33,7 @@ _KINDS: dict[Kind, tuple[Callable[[Any], bool], ...]] = {
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
 
-def counted(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """A number with its noun, such as ``1 edge`` or ``3 edges``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
