@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from adagpr.ops import MaskSource, dropout, relu_dropout_
+from adagpr.ops.dropout import MaskSource, dropout, relu_dropout_
 from adagpr.seeding import stream
 from tests.ops import keep_mask
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -14,11 +15,17 @@ from adagpr.data import load
 from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.ops.operator import normalise
-from adagpr.ops.spectrum import Estimate, estimated_spectrum, exact_spectrum, spectrum
+from adagpr.ops.spectrum import Estimate, Spectrum, spectrum
 
 # Four leaves around a centre, with self loops: eigenvalues 1, 1/2 three times, and -3/10.
 STAR = normalise(sp.csr_array(np.array([[0.0] + [1.0] * 4] + [[1.0] + [0.0] * 4] * 4)), "symmetric", True)
 MU = (0.5, 0.25, 0.25)
+
+estimated_spectrum = partial(spectrum, max_exact=0)
+
+
+def exact_spectrum(matrix: sp.csr_array) -> Spectrum:
+    return spectrum(matrix, max_exact=matrix.shape[0], generator=np.random.default_rng(0))
 
 
 def values(estimates: list[Estimate]) -> list[float]:

@@ -1,7 +1,7 @@
 """Pure tensor maths: operators, propagation, projections, sparse features, dropout, spectra."""
 
-from adagpr.ops.buffers import buffer_pool, matrix, on_disk
-from adagpr.ops.dropout import MaskSource, dropout, relu_dropout_
+from adagpr.ops.buffers import buffer_pool, matrix
+from adagpr.ops.dropout import dropout, pair_norm, relu_dropout_
 from adagpr.ops.kernels import addresses, call_kernel, supports_kernels, watch_kernels
 from adagpr.ops.latent_space import NUM_RELATIONS, Neighbourhoods, neighbourhoods, relation_operators
 from adagpr.ops.linear import Features, SparseFeatures, drop_features, features, first_maps, last_map, linear
@@ -21,10 +21,9 @@ from adagpr.ops.operator import (
     read_edges,
     to_scipy,
 )
-from adagpr.ops.pair_norm import pair_norm
 from adagpr.ops.propagate import gpr_propagate
 from adagpr.ops.residual_stack import Layers, WeightMaps, map_shapes, residual_stack
-from adagpr.ops.simplex import PROJECTIONS, Projection, projection
+from adagpr.ops.simplex import PROJECTIONS, projection
 from adagpr.ops.spectrum import MAX_EXACT, NUM_PROBES, NUM_STEPS, Estimate, Spectrum, spectrum
 
 __all__ = [
@@ -38,10 +37,8 @@ __all__ = [
     "Estimate",
     "Features",
     "Layers",
-    "MaskSource",
     "Neighbourhoods",
     "Operator",
-    "Projection",
     "SparseFeatures",
     "Spectrum",
     "WeightMaps",
@@ -66,7 +63,6 @@ __all__ = [
     "neighbourhoods",
     "normalise",
     "normalised",
-    "on_disk",
     "operator",
     "pair_norm",
     "projection",

@@ -139,12 +139,14 @@ class KernelBackend(TorchBackend):
             return kernels.weighted_hops(matrix, h, np.array(mu), *turns, plus, share)
         # Rows that lie in several places are one block. As in the kernel, hops without weight at the end are left out.
         (*rest, (last,)) = without_tail(mu)
-        if not rest:
-            return _add_hop(h, last, h, 0.0, turns[0], plus, share)
-        x, factor, power = h, last, matrix_like(h)
-        for k, (own,) in reversed(list(enumerate(rest))):
-            hops.op.multiply(x, power, hops.transposed)
-            x = _add_hop(power, factor, h, own, turns[k % 2], plus if k == 0 else None, share)
+        x, factor, power = h, last, matrix_like(h) if rest else h
+        # Without a product the matrix itself takes its place, and is not added to it.
+        for k, (own,) in reversed(list(enumerate(rest or [[0.0]]))):
+            if rest:
+                hops.op.multiply(x, power, hops.transposed)
+            x, before = turns[k % 2], plus if k == 0 and share != 0.0 else None
+            kernels.call_kernel("hop", h.dtype, num_rows=len(h), width=h.shape[1], x=power, factor=factor, h=h, own=own,
+                                plus=before, share=share, out=x)  # fmt: skip
             factor = 1.0
         return x
 
@@ -246,13 +248,3 @@ def _dots(power: Tensor, blocks: Tensor) -> Tensor:
     """The inner product of each block of rows with its like."""
     pairs = zip(power.view_as(blocks).unbind(), blocks.unbind(), strict=True)
     return torch.stack([torch.dot(one, other) for one, other in pairs])
-
-
-def _add_hop(
-    product: Tensor, factor: float, h: Tensor, own: float, out: Tensor, plus: Tensor | None, share: float
-) -> Tensor:
-    """``factor * product + own * h + share * plus``, written into ``out``: a hop whose product is made."""
-    num_rows, width = out.shape
-    kernels.call_kernel("hop", out.dtype, num_rows=num_rows, width=width, x=product, factor=factor, h=h, own=own,
-                        plus=plus if share != 0.0 else None, share=share, out=out)  # fmt: skip
-    return out

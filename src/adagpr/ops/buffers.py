@@ -2,8 +2,8 @@
 
 The C library gives blocks of more than 32 MB back to the system as soon as they are free, and the system clears every
 page when they are asked for again: on a graph of a million nodes that is a third of an epoch. Within `buffer_pool` they
-stay, on large pages where the system has them, and are handed out again once no tensor looks at them any more. Within
-`on_disk` they lie in files that are mapped into memory, for matrices that memory has no room for.
+stay, on large pages where the system has them, and are handed out again once no tensor looks at them any more; with a
+folder they lie in files that are mapped into memory, for matrices that memory has no room for.
 """
 
 from __future__ import annotations
@@ -29,20 +29,16 @@ _kept: list[torch.UntypedStorage] | None = None
 _folder: Path | None = None
 
 
-def buffer_pool() -> contextlib.AbstractContextManager[None]:
-    """Until the context ends large matrices are kept for those to come; contexts may be nested."""
-    return _pool([] if _kept is None else _kept, _folder)
-
-
-def on_disk(folder: Path) -> contextlib.AbstractContextManager[None]:
-    """Within the context large matrices lie in files of ``folder`` which nobody sees and which end with the process."""
-    return _pool([], folder)
-
-
 @contextlib.contextmanager
-def _pool(kept: list[torch.UntypedStorage], folder: Path | None) -> Iterator[None]:
+def buffer_pool(on_disk: Path | None = None) -> Iterator[None]:
+    """Until the context ends large matrices are kept for those to come; contexts may be nested.
+
+    With ``on_disk`` they lie in files of that folder, which nobody sees and which end with the process.
+    """
     global _kept, _folder
-    before, _kept, _folder = (_kept, _folder), kept, folder
+    before = _kept, _folder
+    if _kept is None or on_disk is not None:
+        _kept, _folder = [], on_disk
     try:
         yield
     finally:

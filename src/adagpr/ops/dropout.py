@@ -1,4 +1,4 @@
-r"""Dropout whose masks come from raw random words.
+r"""What follows a layer's map: dropout whose masks come from raw random words, and PairNorm.
 
 ``F.dropout`` on a CPU draws one Bernoulli variable per element and costs as much as twenty sparse products of the same
 matrix. Here one 64-bit word gives four elements: an element is kept when its 16 bits, read as a number, are at least
@@ -22,21 +22,17 @@ from torch.autograd.function import once_differentiable
 from adagpr.ops.backend import backend_of
 
 _LEVELS = 1 << 16
+_EPSILON = 1e-5
 
 
 @dataclass(frozen=True)
 class MaskSource:
-    """Where the masks of dropout come from.
-
-    Attributes:
-        rate: Probability of dropping an element, in [0, 1).
-        generators: Sources of the raw words; where there are several, each draws for its block of rows, all equally
-            large. ``ceil(size / 4)`` words are taken for a block.
-        step: Elements whose words are drawn at a time, a multiple of four: they stay in the cache until they are used.
-    """
+    """Where the masks of dropout come from, at a rate in [0, 1)."""
 
     rate: float
+    # Where there are several, each draws for its block of rows, all equally large: ``ceil(size / 4)`` words.
     generators: Sequence[np.random.Generator]
+    # Elements whose words are drawn at a time, a multiple of four: they stay in the cache until they are used.
     step: ClassVar[int] = 1 << 18
 
     @property
@@ -92,10 +88,7 @@ class _Dropout(torch.autograd.Function):
 def dropout(x: Tensor, rate: float, *generators: np.random.Generator) -> Tensor:
     """Zeroes each element of ``x`` with probability ``rate`` and scales the others so that the mean is kept.
 
-    Args:
-        x: Tensor of any shape.
-        rate: Probability of zeroing, in [0, 1). At 0 ``x`` itself is returned and no word is drawn.
-        generators: Source of the mask; see `MaskSource`.
+    At a rate of 0 ``x`` itself is returned and no word is drawn.
     """
     if rate == 0.0:
         return x
@@ -129,3 +122,14 @@ def relu_dropout_(x: Tensor, rate: float, *generators: np.random.Generator) -> T
         return x.relu_()
     result: Tensor = _ReluDropout.apply(x.contiguous(), MaskSource(rate, generators))  # type: ignore[no-untyped-call]
     return result
+
+
+def pair_norm(x: Tensor, scale: float) -> Tensor:
+    r"""Keeps the mean squared distance between nodes from shrinking with depth (Zhao and Akoglu, 2020).
+
+    .. math:: \hat x_i = x_i - \bar x, \qquad x_i' = s \, \hat x_i / \sqrt{\tfrac{1}{N} \sum_j |\hat x_j|^2 + \epsilon}
+
+    The mean squared length of the rows becomes ``scale ** 2``, which couples all nodes.
+    """
+    centred = x - x.mean(0)
+    return scale * centred / (centred.square().sum(1).mean() + _EPSILON).sqrt()

@@ -43,16 +43,11 @@ _TIE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Neighbourhoods:
-    """Ordered pairs of a node and a neighbour, each pair once, sorted; without the nodes themselves.
-
-    Attributes:
-        rows: The node, int64.
-        columns: Its neighbour, int64.
-        relation: 0 to 3 for a graph neighbour and 4 to 7 for a latent one, by `quadrant`, int64.
-    """
+    """Ordered pairs of a node and a neighbour, each pair once, sorted, int64; without the nodes themselves."""
 
     rows: np.ndarray
     columns: np.ndarray
+    # 0 to 3 for a graph neighbour and 4 to 7 for a latent one, by `quadrant`.
     relation: np.ndarray
 
 
@@ -122,9 +117,8 @@ def latent_space(adj: sp.csr_array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _landmarks(adj: sp.csr_array) -> np.ndarray:
-    if adj.shape[0] <= EXACT_NODES:
-        return np.arange(adj.shape[0])
-    return np.sort(np.argsort(-np.diff(adj.indptr), kind="stable")[:NUM_LANDMARKS])
+    count = adj.shape[0] if adj.shape[0] <= EXACT_NODES else NUM_LANDMARKS
+    return np.sort(np.argsort(-np.diff(adj.indptr), kind="stable")[:count])
 
 
 def latent_pairs(places: np.ndarray, component: np.ndarray, num_pairs: int) -> tuple[np.ndarray, np.ndarray]:
@@ -178,9 +172,6 @@ def neighbourhoods(adj: sp.csr_array) -> Neighbourhoods:
     """Graph and latent neighbours of every node, and how they lie.
 
     A pair that is both counts as latent, as in the authors' code, whose graph holds one edge per pair.
-
-    Raises:
-        InputError: No edge joins two nodes, so that there are no distances.
     """
     graph = undirected(adj)
     if graph.nnz == 0:

@@ -104,14 +104,9 @@ def first_maps(
     weights: Sequence[Tensor],
     biases: Sequence[Tensor],
 ) -> Tensor:
-    """The first hidden matrices of several networks, block by block.
+    """The first hidden matrices of several networks, block by block; weights are laid out as in `torch.nn.Linear`.
 
-    Args:
-        x: The features that all share.
-        rate: Probability of dropping a feature; at 0 no word is drawn.
-        generators: Where each network's dropout draws from.
-        weights: The weight of each network, laid out as in `torch.nn.Linear`.
-        biases: The bias of each.
+    Each network draws its own dropout of the features that all share; at a rate of 0 no word is drawn.
     """
     if isinstance(x, SparseFeatures) and _supports_kernel(x, weights):
         result: Tensor = _FirstMaps.apply(x, rate, generators, *weights, *biases)  # type: ignore[no-untyped-call]

@@ -208,18 +208,10 @@ def edge_operator(
 ) -> Operator:
     """Builds an operator as torch_geometric's ``gcn_norm`` and ``propagate`` would use it.
 
-    Takes time and memory in the number of edges. The weights are constants: no gradient reaches them.
-
-    Args:
-        edge_index: Sources above targets, 2 x E whole numbers; or a sparse tensor, ``[targets, sources]``.
-        num_nodes: Number of nodes.
-        edge_weight: One weight per edge, 1 each unless given; a sparse tensor has its own.
-        normalize: Whether to divide by the roots of both ends' degrees; without it no self loops are added either.
-        add_self_loops: Whether each node also reads itself.
-        dtype: Precision of the result; degrees are always summed in float64.
-
-    Raises:
-        InputError: Shapes do not fit, an edge leaves the graph, or a weight asks for a gradient.
+    ``edge_index`` is 2 x E whole numbers, sources above targets, with one ``edge_weight`` per edge, 1 unless given; or
+    a sparse tensor, ``[targets, sources]``, with its own weights. The weights are constants: no gradient reaches them.
+    Without ``normalize`` no self loops are added either. Degrees are always summed in float64. Takes time and memory
+    in the number of edges.
 
     Example:
         >>> edge_operator(torch.tensor([[0], [1]]), num_nodes=2, normalize=False).matrix.to_dense().tolist()
@@ -274,20 +266,13 @@ def _from_sparse(matrix: Tensor, num_nodes: int) -> sp.csr_array:
 
 @dataclass(frozen=True, eq=False)
 class DroppableOperator:
-    """A full operator and what is needed to draw thinner ones.
-
-    Attributes:
-        full: The operator of all edges, for evaluation.
-        transpose: Structure of the transpose.
-        order: Where each entry of the transpose is in the operator.
-        weights: Weight of each entry without the added self loop.
-        loops: 1 at the added self loops, else 0.
-        rows: Row of each entry.
-    """
+    """The operator of all edges, for evaluation, and what is needed to draw thinner ones."""
 
     full: Operator
+    # Structure of the transpose, and where each entry of it is in the operator.
     transpose: Tensor
     order: Tensor
+    # Of each entry the weight without the added self loop, 1 at an added self loop and else 0, and the row.
     weights: Tensor
     loops: Tensor
     rows: Tensor

@@ -39,10 +39,7 @@ WeightMaps = Literal["shared", "separate", "separate-scaled"]
 def map_shapes(weight_maps: WeightMaps, alpha: float, beta: float) -> list[tuple[float, float]]:
     """Identity and factor of a layer's maps, ``identity * I + factor * W``: of its sum and, if separate, of ``h_0``.
 
-    Args:
-        weight_maps: ``"shared"``; or one of the two forms of GCNII*, see `adagpr.nn.AdaGPRConv`.
-        alpha: Share of ``h_0``.
-        beta: Share of the weight.
+    ``alpha`` is the share of ``h_0``, ``beta`` that of the weight; for the forms see `adagpr.nn.AdaGPRConv`.
     """
     if weight_maps == "shared":
         return [(1 - beta, beta)]
@@ -53,28 +50,23 @@ def map_shapes(weight_maps: WeightMaps, alpha: float, beta: float) -> list[tuple
 
 @dataclass(frozen=True)
 class Layers:
-    """What does not learn in a stack.
+    """What does not learn in a stack."""
 
-    Attributes:
-        operator: The operator; of the repeated graph where there are several blocks.
-        alphas: Share of ``h_0`` in each layer.
-        betas: Share of the weight in each layer.
-        skip_tail: Whether hops beyond the last non-zero coefficient are left out; see `gpr_propagate`.
-        rate: Probability of dropping an element after each layer.
-        generators: Where dropout draws from, one stream for each block.
-        recompute: Whether ``S`` is computed again in the backward pass instead of being kept.
-        saved_dtype: In which precision ``Y`` and ``S`` are kept, by default their own.
-        weight_maps: Whether ``h_0`` has a map of its own; see `map_shapes`. Weights are then one below the other.
-    """
-
+    # Of the repeated graph where there are several blocks.
     operator: Operator
+    # Shares of ``h_0`` and of the weight in each layer.
     alphas: Sequence[float]
     betas: Sequence[float]
+    # Whether hops beyond the last non-zero coefficient are left out; see `gpr_propagate`.
     skip_tail: bool
+    # Dropout after each layer, drawn from one stream for each block.
     rate: float = 0.0
     generators: Sequence[np.random.Generator] = ()
+    # Whether ``S`` is computed again in the backward pass instead of being kept.
     recompute: bool = False
+    # In which precision ``Y`` and ``S`` are kept, by default their own.
     saved_dtype: torch.dtype | None = None
+    # Whether ``h_0`` has a map of its own; see `map_shapes`. Weights are then one below the other.
     weight_maps: WeightMaps = "shared"
 
     @property
@@ -133,7 +125,8 @@ class _Stack(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, h_0: Tensor, coeffs: Tensor, layers: Layers, keep: bool, *weights: Tensor) -> Tensor:
-        num_blocks, mus = coeffs.shape[1], _lists(*layers.weights_of(coeffs))
+        num_blocks, pairs = coeffs.shape[1], zip(*layers.weights_of(coeffs), strict=True)
+        mus: list[list[Weights]] = [mu[:num_hops].tolist() for mu, num_hops in pairs]
         y, masks, backend = matrix_like(h_0).copy_(h_0), layers.masks, backend_of(h_0)
         if masks.rate > 0:
             masks.drop_(y)
@@ -162,9 +155,8 @@ class _Stack(torch.autograd.Function):
         layers: Layers = ctx.layers
         depth, num_blocks, most = ctx.shape
         h_0, *saved = ctx.saved_tensors
-        backend = backend_of(h_0)
-        weights, kept = saved[: depth * num_blocks], saved[depth * num_blocks : depth * (num_blocks + 1) + 1]
-        sums = saved[depth * (num_blocks + 1) + 1 :]
+        backend, num_weights = backend_of(h_0), depth * num_blocks
+        weights, kept, sums = saved[:num_weights], saved[num_weights:][: depth + 1], saved[num_weights + depth + 1 :]
         inner = h_0.new_zeros(depth, most, num_blocks, dtype=torch.float64)
         grad_weights: list[Tensor] = []
         shapes, shares = layers.shapes(h_0)[:, 0].tolist(), layers.shares
@@ -183,10 +175,6 @@ class _Stack(torch.autograd.Function):
             grad, found = backend.weighted_hops_backward(hops, grad_s, y, spare, grad_h_0, masked=True)
             inner[number, : len(found)] = found
         return grad_h_0.add_(grad), layers.coeff_gradients(inner, h_0), None, None, *grad_weights
-
-
-def _lists(mu: np.ndarray, num_hops: np.ndarray) -> list[list[Weights]]:
-    return [rows[:count].tolist() for rows, count in zip(mu, num_hops, strict=True)]
 
 
 def _maps(weights: Sequence[Tensor], shapes: list[list[float]], transposed: bool = False) -> list[list[Tensor]]:
@@ -223,11 +211,8 @@ def _as(kept: Tensor, h_0: Tensor) -> Tensor:
 def residual_stack(h_0: Tensor, coeffs: Tensor, layers: Layers, weights: Sequence[Tensor]) -> Tensor:
     """Computes the stack, dropout before its first layer and after its last included.
 
-    Args:
-        h_0: The first hidden matrix, a result of ReLU: where it is 0 its gradient may be 0 too.
-        coeffs: The coefficients, ``[layers, blocks, K]``.
-        layers: What does not learn.
-        weights: ``W`` layer by layer, within a layer block by block.
+    ``h_0`` is a result of ReLU: where it is 0 its gradient may be 0 too. ``coeffs`` are ``[layers, blocks, K]``,
+    ``weights`` are layer by layer, within a layer block by block.
     """
     # Asked here: within a function gradients are always off, and what needs them is not.
     keep = torch.is_grad_enabled()

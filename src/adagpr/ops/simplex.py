@@ -112,30 +112,22 @@ def entmax15(scores: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Projection:
-    """A named way from scores to coefficients.
+    """A way from scores to coefficients; the identity where coefficients are given and not learned."""
 
-    Attributes:
-        name: The name that configurations use.
-        function: The map; the identity where coefficients are given and not learned.
-        is_sparse: Whether weights can be exactly zero and then pass no gradient, so that trailing hops may be skipped.
-    """
-
-    name: str
     function: Callable[[Tensor], Tensor]
+    # Whether weights can be exactly zero and then pass no gradient, so that trailing hops may be skipped.
     is_sparse: bool
 
 
+# By the names that configurations use.
 PROJECTIONS = {
-    entry.name: entry
-    for entry in (
-        Projection("exp-sparsemax", exp_sparsemax, True),
-        Projection("sparsemax", sparsemax, True),
-        Projection("entmax-1.5", entmax15, True),
-        Projection("softmax", softmax, False),
-        Projection("exp-sum", exp_sum, False),
-        Projection("sphericalmax", sphericalmax, False),
-        Projection("fixed", torch.clone, True),
-    )
+    "exp-sparsemax": Projection(exp_sparsemax, True),
+    "sparsemax": Projection(sparsemax, True),
+    "entmax-1.5": Projection(entmax15, True),
+    "softmax": Projection(softmax, False),
+    "exp-sum": Projection(exp_sum, False),
+    "sphericalmax": Projection(sphericalmax, False),
+    "fixed": Projection(torch.clone, True),
 }
 
 

@@ -33,17 +33,13 @@ _BLOCK = 1 << 25
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and how far it may be off.
-
-    Attributes:
-        value: The number.
-        stderr: Standard error over the probes, 0 where the number is exact.
-        quadrature_error: How much the number moves when only half of the Lanczos steps are taken, which overstates what
-            the other half leaves; 0 where the number is exact, and almost 0 for polynomials.
-    """
+    """A number and how far it may be off: both errors are 0 where it is exact."""
 
     value: float
+    # Standard error over the probes.
     stderr: float = 0.0
+    # How much the number moves when only half of the Lanczos steps are taken, which overstates what the other half
+    # leaves; almost 0 for polynomials.
     quadrature_error: float = 0.0
 
     @property
@@ -60,18 +56,13 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Points and weights in place of the eigenvalues of an operator, one row per probe.
-
-    Attributes:
-        num_nodes: Number of eigenvalues.
-        points: The eigenvalues in one row where they are exact, else the points of each probe's quadrature.
-        weights: How many eigenvalues each point represents.
-        half: Points and weights after half of the steps; none where the eigenvalues are exact.
-    """
+    """Points in place of the eigenvalues of an operator, and how many of these each represents, one row per probe."""
 
     num_nodes: int
+    # The eigenvalues in one row where they are exact, else the points of each probe's quadrature.
     points: np.ndarray
     weights: np.ndarray
+    # Points and weights after half of the steps; none where the eigenvalues are exact.
     half: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
@@ -119,37 +110,22 @@ def spectrum(
 ) -> Spectrum:
     """The spectrum of a symmetric operator: exact up to ``max_exact`` nodes, estimated above.
 
-    Args:
-        matrix: The operator; only a symmetric one has the meaning that the sums have here.
-        max_exact: Nodes up to which a dense matrix is diagonalised: 2 seconds and 60 MB for 2,708 nodes.
-        num_probes: Random starts of an estimate, at least 2; its standard error falls with their square root.
-        num_steps: Lanczos steps of each, at least 2.
-        generator: Draws the probes.
+    A dense solver takes 2 seconds and 60 MB for 2,708 nodes, its time is cubic and its memory square in them. An
+    estimate takes ``num_steps`` products per probe, both at least 2; its standard error falls with the root of
+    ``num_probes``.
 
     Example:
         >>> pair = sp.csr_array([[0.5, 0.5], [0.5, 0.5]])
         >>> [round(item.value, 6) for item in spectrum(pair, generator=np.random.default_rng(0)).powers(3)]
         [2.0, 1.0, 1.0]
     """
-    if matrix.shape[0] <= max_exact:
-        return exact_spectrum(matrix)
-    return estimated_spectrum(matrix, num_probes=num_probes, num_steps=num_steps, generator=generator)
-
-
-def exact_spectrum(matrix: sp.csr_array) -> Spectrum:
-    """All eigenvalues, by a dense solver: time cubic and memory square in the nodes."""
-    values = scipy.linalg.eigvalsh(matrix.toarray(), overwrite_a=True, check_finite=False)
-    return Spectrum(matrix.shape[0], values[None, :], np.ones((1, len(values))))
-
-
-def estimated_spectrum(
-    matrix: sp.csr_array, *, num_probes: int = NUM_PROBES, num_steps: int = NUM_STEPS, generator: np.random.Generator
-) -> Spectrum:
-    """Points and weights by stochastic Lanczos quadrature; see the module. Time is ``num_steps`` products per probe."""
+    num_nodes = matrix.shape[0]
+    if num_nodes <= max_exact:
+        values = scipy.linalg.eigvalsh(matrix.toarray(), overwrite_a=True, check_finite=False)
+        return Spectrum(num_nodes, values[None, :], np.ones((1, num_nodes)))
     for name, number in (("num_probes", num_probes), ("num_steps", num_steps)):
         if number < 2:
             raise InputError(f"spectrum: {name} must be at least 2, got {number}.")
-    num_nodes = matrix.shape[0]
     num_steps = min(num_steps, max(num_nodes, 2))
     width = max(1, min(num_probes, _BLOCK // num_nodes))
     parts = []

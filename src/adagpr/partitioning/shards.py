@@ -5,8 +5,8 @@ those that its own rows read; meanwhile it multiplies what is its own. A product
 what it gives for rows of other ranks is sent to their owners, which add it up. Products are exact at any depth.
 
 An operator on disk is that of the whole graph, in memory that does not grow with it. A product reads its left side part
-by part; its right side and its result may be matrices on disk themselves (see `adagpr.ops.on_disk`). With one part it
-is the product of the whole graph, bit for bit.
+by part; its right side and its result may be matrices on disk themselves (see `adagpr.ops.buffer_pool`). With one part
+it is the product of the whole graph, bit for bit.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from adagpr import seeding
 from adagpr.nn import Model
-from adagpr.ops import Features, Operator, features, matrix, on_disk
+from adagpr.ops import Features, Operator, buffer_pool, features, matrix
 from adagpr.partitioning import (
     Group,
     HaloExchange,
@@ -197,7 +197,7 @@ class Batches:
         if self.config.device != "cpu":
             model = copy.deepcopy(model).to("cpu")
         offsets = self.parts.manifest.offsets.tolist()
-        with torch.inference_mode(), on_disk(self.operator.folder):
+        with torch.inference_mode(), buffer_pool(on_disk=self.operator.folder):
             model.eval()
             lin_in, lin_out = model.outer_maps()
             h_0 = matrix(offsets[-1], lin_in.weight.shape[0])
