@@ -4,9 +4,8 @@ r"""The linear maps at both ends of a network, and the dropout of sparse feature
 values (the others are zero either way). The backward pass needs ``X^T g``: the transpose's structure is made once, and
 each step only reorders the dropped values into it.
 
-`first_maps` is ``relu(drop(X) W^T + b)`` of several networks that share their features, one above the other. Where
-``X`` is sparse and there are kernels, all networks are one call each way, with the bits of dropout, map and ReLU one
-after another; on a small graph that takes a tenth of the time of a training step. `last_map` is ``h[rows] W^T + b``.
+Where ``X`` is sparse and there are kernels, `first_maps` of several networks are one call each way, with the bits of
+dropout, map and ReLU one after another; on a small graph that takes a tenth of the time of a training step.
 """
 
 from __future__ import annotations
@@ -104,11 +103,18 @@ def first_maps(
     weights: Sequence[Tensor],
     biases: Sequence[Tensor],
 ) -> Tensor:
-    """The first hidden matrices of several networks, block by block; weights are laid out as in `torch.nn.Linear`.
+    """``relu(drop(x) W^T + b)`` of several networks that share their features, one above the other.
 
-    Each network draws its own dropout of the features that all share; at a rate of 0 no word is drawn.
+    Each draws its own dropout, no word at a rate of 0; weights are laid out as in `torch.nn.Linear`.
     """
-    if isinstance(x, SparseFeatures) and _supports_kernel(x, weights):
+    fits = all(kernels.supports_dense(weight.t()) for weight in weights)
+    # While somebody watches, every product is a call of its own.
+    if (
+        isinstance(x, SparseFeatures)
+        and fits
+        and kernels.supports_csr(x.matrix, weights[0])
+        and not kernels.is_watched()
+    ):
         result: Tensor = _FirstMaps.apply(x, rate, generators, *weights, *biases)  # type: ignore[no-untyped-call]
         return result
     blocks = [
@@ -123,12 +129,6 @@ def _first_map(x: Features, weight: Tensor, bias: Tensor) -> Tensor:
         return linear(x, weight, bias).relu_()
     result: Tensor = _DenseMap.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return result
-
-
-def _supports_kernel(x: SparseFeatures, weights: Sequence[Tensor]) -> bool:
-    """Whether the kernels can do it; while somebody watches, every product is one of its own."""
-    fits = kernels.supports_csr(x.matrix, weights[0]) and all(kernels.supports_dense(weight.t()) for weight in weights)
-    return fits and not kernels.is_watched()
 
 
 class _DenseMap(torch.autograd.Function):
@@ -208,6 +208,6 @@ class _LastMap(torch.autograd.Function):
 
 
 def last_map(h: Tensor, rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Maps the rows of the last hidden matrix at ``rows``, no row twice; ``weight`` is as in `torch.nn.Linear`."""
+    """``h[rows] W^T + b`` of the last hidden matrix, no row twice; ``weight`` is as in `torch.nn.Linear`."""
     result: Tensor = _LastMap.apply(h, rows, weight, bias)  # type: ignore[no-untyped-call]
     return result

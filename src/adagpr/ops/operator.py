@@ -6,9 +6,6 @@ r"""The normalised adjacency that every graph product goes through.
 points to, both sides are divided by row sums, and the result is unsymmetric where the graph is. ``"symmetric"`` first
 takes the larger of ``A`` and its transpose. A self loop that the graph already has is kept and added to. A node
 without any weight has a zero row and column.
-
-`edge_operator` makes an operator from the graph forms of torch_geometric, `DroppableOperator` draws thinner ones
-(DropEdge), and `cache_order` gives the order in which a large graph's products are fastest.
 """
 
 from __future__ import annotations
@@ -266,7 +263,7 @@ def _from_sparse(matrix: Tensor, num_nodes: int) -> sp.csr_array:
 
 @dataclass(frozen=True, eq=False)
 class DroppableOperator:
-    """The operator of all edges, for evaluation, and what is needed to draw thinner ones."""
+    """The operator of all edges, for evaluation, and what is needed to draw thinner ones (DropEdge)."""
 
     full: Operator
     # Structure of the transpose, and where each entry of it is in the operator.
