@@ -3,11 +3,8 @@
 They are compiled when the package is installed (see ``hatch_build.py``), once for each kind of processor, and take
 their threads from torch's own pool; their bits do not depend on how many there are. A kernel takes a pointer to one
 struct, declared in ``kernels/arguments.h``, where its members are explained; that file is read here, so that both sides
-agree. Compiled files of other sources are not loaded. Where there are none, on other devices and for other types of
-numbers `supports_dense` is false, and torch's operations do the same, slower (see `adagpr.ops.backend`); with
+agree. Where there are no kernels torch's operations do the same, slower (see `adagpr.ops.backend`); with
 ``ADAGPR_KERNELS=torch`` in the environment they do it everywhere.
-
-Matrices are contiguous, of one type. Weights are given for each block of rows.
 """
 
 from __future__ import annotations
@@ -15,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
+import math
 import os
 import re
 import warnings
@@ -64,12 +62,9 @@ def library() -> ctypes.CDLL | None:
     path = next((path for kind in kinds if (path := folder() / f"kernels-{kind}.so").exists()), None)
     if path is None:
         return None
-    with contextlib.suppress(OSError, AttributeError):  # compiled for another system, or without a hash
+    with contextlib.suppress(OSError, ValueError):  # compiled for another system, or without a hash
         found = ctypes.CDLL(str(path))
-        found.source_hash.restype = ctypes.c_uint64
-        if found.source_hash() == source_hash(folder()):
-            found.count_chunks.argtypes, found.count_chunks.restype = [ctypes.c_int64, ctypes.c_int64], ctypes.c_int64
-            found.rows_per_chunk.restype = ctypes.c_int64
+        if ctypes.c_uint64.in_dll(found, "source_hash").value == source_hash(folder()):
             return found
     warnings.warn(
         f"adagpr: {path.name} was compiled from other sources, so layers are computed without kernels of their own, "
@@ -175,16 +170,14 @@ def addresses(items: Sequence[Tensor | np.ndarray]) -> np.ndarray:
     return np.array(found, dtype=np.uint64)
 
 
+def _rows_per_chunk() -> int:
+    return ctypes.c_int64.in_dll(library(), "rows_per_chunk").value  # type: ignore[arg-type]
+
+
 def room_for_sums(num_rows: int, num_blocks: int) -> dict[str, np.ndarray]:
     """Memory that the sums over rows need: two numbers for each block, and two for each chunk of rows."""
-    count: int = library().count_chunks(num_rows, num_blocks)  # type: ignore[union-attr]
-    return {"pairs": np.empty(2 * num_blocks), "parts": np.empty(2 * count)}
-
-
-def _room_for_chunks(h: Tensor) -> Tensor:
-    """Memory in which every thread can hold two chunks of rows of a matrix like ``h``."""
-    num_rows: int = library().rows_per_chunk()  # type: ignore[union-attr]
-    return h.new_empty(2 * num_rows * torch.get_num_threads(), h.shape[1])
+    chunks_per_block = math.ceil(num_rows // num_blocks / _rows_per_chunk())
+    return {"pairs": np.empty(2 * num_blocks), "parts": np.empty(2 * num_blocks * chunks_per_block)}
 
 
 def _num_segments(num_rows: int) -> int:
@@ -298,6 +291,7 @@ def _of_layers(
         "shapes": layers.shapes(h_0, num_blocks),
         "shares": np.array(layers.shares),
         "scale": layers.masks.scale,
-        "room": _room_for_chunks(h_0),
+        # Two chunks of rows for each thread.
+        "room": h_0.new_empty(2 * _rows_per_chunk() * torch.get_num_threads(), h_0.shape[1]),
         "spare": matrix_like(h_0) if num_hops.max() > 2 else None,
     }

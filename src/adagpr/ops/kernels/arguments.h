@@ -48,22 +48,17 @@ typedef struct {
   const struct NAME(activation) *then;
 } NAME(weighted_hops_arguments);
 
-/* out = s m, or with `adds` out = out + s m, for a width that is a multiple of a vector's. */
-typedef struct {
-  int64_t num_rows, width, num_threads, adds;
-  const REAL *s, *m;
-  REAL *out;
-} NAME(multiply_square_arguments);
-
 /* out = s^T z, for a width that is a multiple of a vector's. The rows are cut into `num_segments`, each with a matrix of
    its own in `partial`, which holds z^T s; these are added up in order. With `m` the rows of z are mapped on the way:
    mapped = z m, by way of `room` for a chunk for each thread where it `is_streamed`; or mapped = mapped + z m where it
-   `adds`. Where enough of z is 0, it is passed over. */
+   `adds`. Where enough of z is 0, it is passed over.
+
+   `multiply_square` is out = s m, or with `adds` out = out + s m, for such a width. */
 typedef struct {
   int64_t num_rows, width, num_threads, num_segments, is_streamed, adds;
   const REAL *s, *z, *m;
   REAL *out, *partial, *mapped, *room;
-} NAME(outer_arguments);
+} NAME(outer_arguments), NAME(multiply_square_arguments);
 
 /* A step of Adam for `count` arrays, each with a decay, a rate and a root of its own; `rates` and `roots` have the
    corrections of mean and square in them. */
@@ -106,26 +101,21 @@ typedef struct {
 
 /* out = relu(X W^T + b) for each block. The weights lie along the outputs. With `words`, one array for each block, X is
    dropped for each block anew; `kept` and `transposed` then have room for its values block by block, the latter in the
-   `order` of the transpose. */
+   `order` of the transpose.
+
+   `first_maps_backward` gives the gradients of the weights: X^T, which has `num_rows` rows here, times each block of
+   `grad`, `grad_stride` numbers apart. `values` are those of the transpose, `stride` apart from block to block: 0 where
+   all share them. */
 typedef struct {
-  int64_t num_rows, num_blocks, width, num_threads, threshold;
+  int64_t num_rows, num_blocks, width, num_threads, threshold, grad_stride, stride;
   const int32_t *starts, *columns;
-  const REAL *values;
+  const REAL *values, *grad;
   const uint16_t *const *words;
   double scale;
   const int64_t *order;
   REAL *kept, *transposed, *out;
   const REAL *const *weights, *const *biases;
-} NAME(first_maps_arguments);
-
-/* The gradients of their weights: X^T, which has `num_rows` rows here, times each block of `grad`, `grad_stride` numbers
-   apart. `values` are those of the transpose, `stride` apart from block to block: 0 where all share them. */
-typedef struct {
-  int64_t num_rows, num_blocks, width, num_threads, grad_stride, stride;
-  const int32_t *starts, *columns;
-  const REAL *values, *grad;
-  REAL *out;
-} NAME(first_maps_backward_arguments);
+} NAME(first_maps_arguments), NAME(first_maps_backward_arguments);
 
 /* The layers of a network, see `stack.h`, from y[0] = drop(h_0) to `last`, the output of the last one, which is
    multiplied by `scale`. With the size of a matrix as `stride` every y before it and every s are kept; with 0 none is: y

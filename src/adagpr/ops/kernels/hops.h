@@ -10,7 +10,7 @@ typedef struct {
 
 INLINE NAME(product) NAME(product_of)(int64_t num_rows, int64_t width, const int32_t *starts, const int32_t *columns,
                                       const REAL *values, const REAL *x) {
-  const int64_t bytes = num_rows * width * (int64_t)sizeof(REAL), num_entries = starts == NULL ? 0 : starts[num_rows];
+  const int64_t bytes = num_rows * width * SIZE, num_entries = starts == NULL ? 0 : starts[num_rows];
   const int64_t last_near = bytes > CACHE_BYTES ? num_entries - NEAR : 0;
   return (NAME(product)){starts, columns, values, x, width, last_near, bytes > FAR_BYTES ? num_entries - FAR : 0};
 }
@@ -153,9 +153,8 @@ void NAME(weighted_hops)(const NAME(weighted_hops_arguments) *a) {
   NAME(product) none = {NULL, NULL, NULL, h, width, 0, 0}, from_before = from_h;
   for (int64_t k = furthest - 1; k >= 0; k--) {
     REAL *to = k % 2 == 0 ? a->out : a->spare;
-    const int64_t row_bytes = width * (int64_t)sizeof(REAL);
-    int is_streamed = IS_STREAMED(to, num_rows * row_bytes, row_bytes);
-    if (then != NULL && k == 0) is_streamed = is_streamed && IS_STREAMED(then->after, num_rows * row_bytes, row_bytes);
+    int is_streamed = IS_STREAMED(to, num_rows, width);
+    if (then != NULL && k == 0) is_streamed = is_streamed && IS_STREAMED(then->after, num_rows, width);
     from_before.x = k % 2 == 0 ? a->spare : a->out;
 #pragma omp parallel num_threads(a->num_threads) if (a->num_threads > 1)
     {
@@ -248,9 +247,8 @@ void NAME(hop_backward)(const NAME(weighted_hops_backward_arguments) *a) {
   const int64_t rows = num_rows / num_blocks, chunks = chunks_of(rows);
   const NAME(product) product = NAME(product_of)(num_rows, width, a->starts, a->columns, a->values, a->x);
   double *inner = a->pairs, *parts = a->parts;
-  const int64_t row_bytes = width * (int64_t)sizeof(REAL);
-  const int is_streamed = IS_STREAMED(a->total, num_rows * row_bytes, row_bytes) &&
-                          (a->power == NULL || IS_STREAMED(a->power, num_rows * row_bytes, row_bytes));
+  const int is_streamed =
+      IS_STREAMED(a->total, num_rows, width) && (a->power == NULL || IS_STREAMED(a->power, num_rows, width));
 #pragma omp parallel for schedule(dynamic, 1) num_threads(a->num_threads) if (a->num_threads > 1)
   for (int64_t chunk = 0; chunk < num_blocks * chunks; chunk++) {
     const int64_t block = chunk / chunks, begin = chunk % chunks * ROWS_PER_CHUNK, end = end_of(chunk % chunks, rows);

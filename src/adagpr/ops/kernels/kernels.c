@@ -7,21 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A vector is a register of the processor that this is compiled for. */
-#if defined(__AVX512F__)
-#define VECTOR_BYTES 64
-#define MAP_VECTORS 4
-#define MARKED_VECTORS 4
-#elif defined(__AVX__)
-#define VECTOR_BYTES 32
-#define MAP_VECTORS 2
-#define MARKED_VECTORS 8
-#else
-#define VECTOR_BYTES 16
-#define MAP_VECTORS 2
-#define MARKED_VECTORS 8
-#endif
-/* So many are held at once. */
+/* So many vectors are held at once. */
 #define MOST_VECTORS 8
 /* A matrix is mapped so many rows and MAP_VECTORS vectors at a time: as many sums as there are registers for. */
 #define MAP_ROWS 6
@@ -40,30 +26,37 @@
 /* What is written into a matrix of so many bytes goes past the caches, which would read it first and not keep it. */
 #define STREAM_BYTES (1 << 26)
 #define INLINE static inline __attribute__((always_inline))
+#define UNROLLED(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < (count); i++)
 
+/* A vector is a register of the processor that this is compiled for; BITS has a bit for each element that is not 0. */
 #if defined(__AVX__)
 #include <immintrin.h>
 #endif
 #if defined(__AVX512F__)
-#define STREAM_float(pointer, value) _mm512_stream_ps((pointer), (__m512)(value))
-#define STREAM_double(pointer, value) _mm512_stream_pd((pointer), (__m512d)(value))
-#define IS_STREAMED(out, bytes, width_bytes) \
-  ((bytes) > STREAM_BYTES && (uintptr_t)(out) % VECTOR_BYTES == 0 && (width_bytes) % VECTOR_BYTES == 0)
-#define END_OF_STREAM _mm_sfence()
-#else
-#define STREAM_float(pointer, value) PUT(pointer) = (value)
-#define STREAM_double(pointer, value) PUT(pointer) = (value)
-#define IS_STREAMED(out, bytes, width_bytes) ((void)(width_bytes), 0)
-#define END_OF_STREAM
-#endif
-
-/* A bit for each element of a vector that is not 0. */
-#if defined(__AVX512F__)
+#define VECTOR_BYTES 64
+#define MAP_VECTORS 4
+#define MARKED_VECTORS 4
 #define BITS_float(v) _mm512_cmp_ps_mask((__m512)(v), _mm512_setzero_ps(), _CMP_NEQ_UQ)
 #define BITS_double(v) _mm512_cmp_pd_mask((__m512d)(v), _mm512_setzero_pd(), _CMP_NEQ_UQ)
-#elif defined(__AVX__)
+#define STREAM_float(pointer, value) _mm512_stream_ps((pointer), (__m512)(value))
+#define STREAM_double(pointer, value) _mm512_stream_pd((pointer), (__m512d)(value))
+#define IS_STREAMED(out, num_rows, width)                                                       \
+  ((num_rows) * (width) * SIZE > STREAM_BYTES && (uintptr_t)(out) % VECTOR_BYTES == 0 && (width) % LANES == 0)
+#define END_OF_STREAM _mm_sfence()
+#else
+#define MAP_VECTORS 2
+#define MARKED_VECTORS 8
+#define STREAM_float(pointer, value) PUT(pointer) = (value)
+#define STREAM_double(pointer, value) PUT(pointer) = (value)
+#define IS_STREAMED(out, num_rows, width) ((void)(width), 0)
+#define END_OF_STREAM
+#if defined(__AVX__)
+#define VECTOR_BYTES 32
 #define BITS_float(v) _mm256_movemask_ps(_mm256_cmp_ps((__m256)(v), _mm256_setzero_ps(), _CMP_NEQ_UQ))
 #define BITS_double(v) _mm256_movemask_pd(_mm256_cmp_pd((__m256d)(v), _mm256_setzero_pd(), _CMP_NEQ_UQ))
+#else
+#define VECTOR_BYTES 16
+#endif
 #endif
 
 #ifdef _OPENMP
@@ -89,16 +82,10 @@ INLINE int64_t end_of(int64_t chunk, int64_t num_rows) {
 }
 
 /* Of the sources that this was compiled from, given by `hatch_build.py`: callers load no file from other sources. */
-#ifndef SOURCE_HASH
-#define SOURCE_HASH 0
-#endif
-uint64_t source_hash(void) { return SOURCE_HASH; }
+const uint64_t source_hash = SOURCE_HASH;
 
-/* For callers that give room for chunks: how many rows one has. */
-int64_t rows_per_chunk(void) { return ROWS_PER_CHUNK; }
-
-/* For callers that keep a number for each chunk: how many there are. */
-int64_t count_chunks(int64_t num_rows, int64_t num_blocks) { return num_blocks * chunks_of(num_rows / num_blocks); }
+/* For callers that give room for chunks, or for a number of each. */
+const int64_t rows_per_chunk = ROWS_PER_CHUNK;
 
 /* The next word of SFC64 (Doty-Humphrey), as NumPy's generator of that name gives it. */
 INLINE uint64_t next_word(uint64_t *state) {

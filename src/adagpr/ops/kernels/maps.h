@@ -94,28 +94,21 @@ void NAME(adam)(const NAME(adam_arguments) *a) {
 INLINE void NAME(map_tile)(const REAL *s, const REAL *m, int64_t width, int64_t column, REAL *out, int rows, int count,
                            int adds) {
   VEC sum[MAP_ROWS][MAP_VECTORS];
-#pragma GCC unroll 8
-  for (int r = 0; r < rows; r++)
-#pragma GCC unroll 8
-    for (int v = 0; v < count; v++) {
+  UNROLLED(r, rows)
+    UNROLLED(v, count) {
       sum[r][v] = (VEC){0};
       if (adds) sum[r][v] = GET(out + r * width + column + v * LANES);
     }
   for (int64_t k = 0; k < width; k++) {
     VEC of_m[MAP_VECTORS];
-#pragma GCC unroll 8
-    for (int v = 0; v < count; v++) of_m[v] = GET(m + k * width + column + v * LANES);
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++) {
+    UNROLLED(v, count) of_m[v] = GET(m + k * width + column + v * LANES);
+    UNROLLED(r, rows) {
       const REAL value = s[r * width + k];
-#pragma GCC unroll 8
-      for (int v = 0; v < count; v++) sum[r][v] += value * of_m[v];
+      UNROLLED(v, count) sum[r][v] += value * of_m[v];
     }
   }
-#pragma GCC unroll 8
-  for (int r = 0; r < rows; r++)
-#pragma GCC unroll 8
-    for (int v = 0; v < count; v++) PUT(out + r * width + column + v * LANES) = sum[r][v];
+  UNROLLED(r, rows)
+    UNROLLED(v, count) PUT(out + r * width + column + v * LANES) = sum[r][v];
 }
 
 INLINE void NAME(map_columns)(const REAL *s, const REAL *m, int64_t width, int64_t column, REAL *out, int64_t rows,
@@ -133,7 +126,7 @@ INLINE void NAME(map_rows)(int64_t rows, int64_t width, const REAL *s, const REA
 #undef BLOCK
 }
 
-void NAME(multiply_square)(const NAME(multiply_square_arguments) *a) {
+void NAME(multiply_square)(const NAME(outer_arguments) *a) {
   const int64_t num_rows = a->num_rows, width = a->width, chunks = chunks_of(num_rows);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(a->num_threads) if (a->num_threads > 1)
   for (int64_t chunk = 0; chunk < chunks; chunk++) {
@@ -145,26 +138,114 @@ void NAME(multiply_square)(const NAME(multiply_square_arguments) *a) {
 /* Adds s^T z over some rows to some rows and vectors of a square matrix. */
 INLINE void NAME(outer_tile)(const REAL *s, const REAL *z, int64_t width, int64_t rows, REAL *sum, int count) {
   VEC held[OUTER_ROWS][MAP_VECTORS];
-#pragma GCC unroll 8
-  for (int r = 0; r < OUTER_ROWS; r++)
-#pragma GCC unroll 8
-    for (int v = 0; v < count; v++) held[r][v] = GET(sum + r * width + v * LANES);
+  UNROLLED(r, OUTER_ROWS)
+    UNROLLED(v, count) held[r][v] = GET(sum + r * width + v * LANES);
   for (int64_t row = 0; row < rows; row++) {
     VEC of_z[MAP_VECTORS];
-#pragma GCC unroll 8
-    for (int v = 0; v < count; v++) of_z[v] = GET(z + row * width + v * LANES);
-#pragma GCC unroll 8
-    for (int r = 0; r < OUTER_ROWS; r++) {
+    UNROLLED(v, count) of_z[v] = GET(z + row * width + v * LANES);
+    UNROLLED(r, OUTER_ROWS) {
       const REAL value = s[row * width + r];
-#pragma GCC unroll 8
-      for (int v = 0; v < count; v++) held[r][v] += value * of_z[v];
+      UNROLLED(v, count) held[r][v] += value * of_z[v];
     }
   }
-#pragma GCC unroll 8
-  for (int r = 0; r < OUTER_ROWS; r++)
-#pragma GCC unroll 8
-    for (int v = 0; v < count; v++) PUT(sum + r * width + v * LANES) = held[r][v];
+  UNROLLED(r, OUTER_ROWS)
+    UNROLLED(v, count) PUT(sum + r * width + v * LANES) = held[r][v];
 }
+
+/* Products with a matrix most of whose elements are 0, as the gradient behind ReLU and dropout is. What is 0 is passed
+   over; the rest is added up in the order of the products that do not look, so that the bits are theirs. */
+
+#ifndef BITS_float
+INLINE uint64_t NAME(BITS)(VEC values) {
+  uint64_t bits = 0;
+  for (int i = 0; i < LANES; i++) bits |= (uint64_t)(values[i] != 0) << i;
+  return bits;
+}
+#endif
+
+/* Marks the elements of some rows that are not 0: bit b of word w of a row is that of its column 64 w + b. Returns
+   whether they are so few that the others had better be passed over. In narrow rows that never pays. */
+INLINE int NAME(mark)(int64_t rows, int64_t width, const REAL *z, uint64_t *marks) {
+  const int64_t words = (width + 63) / 64;
+  int64_t found = 0;
+  if (width < MARKED_VECTORS * LANES) return 0;
+  for (int64_t row = 0; row < rows; row++)
+    for (int64_t word = 0; word < words; word++) {
+      const REAL *from = z + row * width + 64 * word;
+      const int64_t count = width - 64 * word < 64 ? width - 64 * word : 64;
+      uint64_t bits = 0;
+      for (int64_t i = 0; i < count; i += LANES) bits |= (uint64_t)NAME(BITS)(GET(from + i)) << i;
+      marks[row * words + word] = bits;
+      found += __builtin_popcountll(bits);
+    }
+  return found < MOST_MARKED * rows * width;
+}
+
+/* sum + the rows of `block` that have a bit, each times its own of `values`, in so many vectors. */
+INLINE void NAME(add_marked)(uint64_t bits, const REAL *values, int64_t step, const REAL *block, int64_t stride,
+                             REAL *sum, int count) {
+  VEC held[MARKED_VECTORS];
+  UNROLLED(v, count) held[v] = GET(sum + v * LANES);
+  for (; bits != 0; bits &= bits - 1) {
+    const int64_t k = __builtin_ctzll(bits);
+    const REAL value = values[k * step], *from = block + k * stride;
+    UNROLLED(v, count) held[v] += value * GET(from + v * LANES);
+  }
+  UNROLLED(v, count) PUT(sum + v * LANES) = held[v];
+}
+
+/* Up to 64 rows of some vectors of a matrix, where they all fit into the first cache: those of a wide one are copied. */
+INLINE const REAL *NAME(block_of)(int64_t rows, int64_t width, const REAL *from, REAL *room, int count) {
+  if (width <= MARKED_VECTORS * LANES) return from;
+  for (int64_t row = 0; row < rows; row++)
+    for (int v = 0; v < count; v++) PUT(room + (row * count + v) * LANES) = GET(from + row * width + v * LANES);
+  return room;
+}
+
+#define STRIDE(count) (width <= MARKED_VECTORS * LANES ? width : (count) * LANES)
+
+/* out = out + z m for up to a chunk of rows. */
+INLINE void NAME(map_marked)(int64_t rows, int64_t width, const REAL *z, const uint64_t *marks, const REAL *m, REAL *out) {
+  const int64_t words = (width + 63) / 64;
+  REAL room[64 * MARKED_VECTORS * LANES] __attribute__((aligned(64)));
+  for (int64_t word = 0; word < words; word++) {
+    const int64_t depth = width - 64 * word < 64 ? width - 64 * word : 64;
+#define BLOCK(count)                                                                                            \
+  do {                                                                                                          \
+    const REAL *block = NAME(block_of)(depth, width, m + 64 * word * width + column, room, count);             \
+    for (int64_t row = 0; row < rows; row++)                                                                    \
+      NAME(add_marked)(marks[row * words + word], z + row * width + 64 * word, 1, block, STRIDE(count),         \
+                       out + row * width + column, count);                                                      \
+  } while (0)
+    ALONG_WIDTH(width, MARKED_VECTORS, BLOCK)
+#undef BLOCK
+  }
+}
+
+/* sum = sum + z^T s for up to a chunk of rows. */
+INLINE void NAME(outer_marked)(int64_t rows, int64_t width, const REAL *z, const uint64_t *marks, const REAL *s, REAL *sum) {
+  const int64_t words = (width + 63) / 64;
+  REAL room[64 * MARKED_VECTORS * LANES] __attribute__((aligned(64)));
+  for (int64_t first = 0; first < rows; first += 64) {
+    const int64_t depth = rows - first < 64 ? rows - first : 64;
+    uint64_t of_columns[words * 64];
+    for (int64_t word = 0; word < words; word++) {
+      uint64_t *bits = of_columns + 64 * word;
+      for (int64_t row = 0; row < 64; row++) bits[row] = row < depth ? marks[(first + row) * words + word] : 0;
+      turn_bits(bits);
+    }
+#define BLOCK(count)                                                                                            \
+  do {                                                                                                          \
+    const REAL *block = NAME(block_of)(depth, width, s + first * width + column, room, count);                 \
+    for (int64_t k = 0; k < width; k++)                                                                         \
+      NAME(add_marked)(of_columns[k], z + first * width + k, width, block, STRIDE(count), sum + k * width + column, count); \
+  } while (0)
+    ALONG_WIDTH(width, MARKED_VECTORS, BLOCK)
+#undef BLOCK
+  }
+}
+
+#undef STRIDE
 
 void NAME(outer)(const NAME(outer_arguments) *a) {
   const int64_t num_rows = a->num_rows, width = a->width, num_segments = a->num_segments;

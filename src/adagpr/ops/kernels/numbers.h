@@ -6,18 +6,18 @@
 typedef REAL NAME(vec) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
 
 #define VEC NAME(vec)
-#define LANES ((int64_t)(VECTOR_BYTES / sizeof(REAL)))
+#define SIZE ((int64_t)sizeof(REAL))
+#define LANES (VECTOR_BYTES / SIZE)
 #define GET(pointer) (*(const VEC *)(pointer))
 #define PUT(pointer) (*(VEC *)(pointer))
 
 #include "arguments.h"
-#include "zeros.h"
 #include "maps.h"
 #include "hops.h"
-#include "first.h"
 #include "stack.h"
 
 #undef VEC
+#undef SIZE
 #undef LANES
 #undef GET
 #undef PUT

@@ -1,8 +1,45 @@
-/* Included once for each type of number, after `hops.h` and `maps.h`: all layers of a network, one after another.
+/* Included once for each type of number, after `hops.h` and `maps.h`: the first map of several networks, from the sparse
+   features that they share to a matrix with a block of rows for each, and all their layers, one after another.
 
    Layer l is s = share[l] h_0 + sum_k mu[l][k] A^k y, then y = drop(relu(s M[l])); or, where layers have two maps,
    y = drop(relu(s M[l] + h_0 N[l])). Rows are blocks with maps and weights of their own; mu is layer by layer, within it
    hop by hop, within that block by block. A layer has as many hops as num_hops says; mu has room for `most_hops` in each. */
+
+INLINE void NAME(first_product)(const NAME(first_maps_arguments) *a, const REAL *values, const REAL *h, REAL *out) {
+  const double one_hop[2] = {0, 1};
+  NAME(weighted_hops)(&(NAME(weighted_hops_arguments)){
+      .num_rows = a->num_rows, .num_blocks = 1, .width = a->width, .num_threads = a->num_threads, .num_hops = 2,
+      .starts = a->starts, .columns = a->columns, .values = values, .h = h, .mu = one_hop, .out = out});
+}
+
+void NAME(first_maps)(const NAME(first_maps_arguments) *a) {
+  const int64_t num_rows = a->num_rows, width = a->width, size = a->starts[num_rows];
+  for (int64_t block = 0; block < a->num_blocks; block++) {
+    const REAL *values = a->values, *restrict bias = a->biases[block];
+    REAL *to = a->out + block * num_rows * width;
+    if (a->words != NULL) {
+      REAL *kept = a->kept + block * size;
+      NAME(drop_values)(&(NAME(drop_values_arguments)){
+          .size = size, .num_threads = a->num_threads, .threshold = a->threshold, .values = values,
+          .words = a->words[block], .scale = a->scale, .order = a->order, .kept = kept,
+          .transposed = a->transposed + block * size});
+      values = kept;
+    }
+    NAME(first_product)(a, values, a->weights[block], to);
+#pragma omp parallel for schedule(static) num_threads(a->num_threads) if (a->num_threads > 1)
+    for (int64_t row = 0; row < num_rows; row++) {
+      REAL *restrict y = to + row * width;
+      for (int64_t i = 0; i < width; i++) y[i] += bias[i];
+      NAME(relu_drop_part)(width, y, NULL, 0);
+    }
+  }
+}
+
+void NAME(first_maps_backward)(const NAME(first_maps_arguments) *a) {
+  for (int64_t block = 0; block < a->num_blocks; block++)
+    NAME(first_product)(a, a->values + block * a->stride, a->grad + block * a->grad_stride,
+                        a->out + block * a->num_rows * a->width);
+}
 
 /* identity I + factor W of every layer and block, or its transpose, for each of its maps; `shapes` has identity and factor
    of each map. The weights of several maps are below one another. */
@@ -20,20 +57,14 @@ static void NAME(make_maps)(int64_t count, int64_t num_maps, int64_t width, cons
   }
 }
 
-/* The words that a layer's dropout needs are drawn during the layer before it: two layers' are there at a time. */
-INLINE void NAME(plan_draws)(const NAME(stack_arguments) *a, int64_t words_per_block, draw *plan) {
-  for (int64_t number = 0; number < 2 * a->num_blocks; number++)
-    plan[number] = (draw){a->states + 4 * (number % a->num_blocks), a->words + number * words_per_block, words_per_block};
-}
-
 /* y = drop(h_0), by the first words of the plan; meanwhile the next ones are drawn. Without a plan y = h_0. */
 INLINE void NAME(drop_first)(const NAME(stack_arguments) *a, const draw *plan, REAL *y) {
   const int64_t num_rows = a->num_rows, num_blocks = a->num_blocks, width = a->width;
   const REAL *h = a->h_0;
   REAL *room = a->room;
   const int threshold = (int)a->threshold;
-  const int64_t rows = num_rows / num_blocks, chunks = chunks_of(rows), row_bytes = width * (int64_t)sizeof(REAL);
-  const int is_streamed = IS_STREAMED(y, num_rows * row_bytes, row_bytes);
+  const int64_t rows = num_rows / num_blocks, chunks = chunks_of(rows);
+  const int is_streamed = IS_STREAMED(y, num_rows, width);
   for (int64_t block = 0; block < num_blocks && plan != NULL; block++) draw_words(plan + block);
 #pragma omp parallel num_threads(a->num_threads) if (a->num_threads > 1)
   {
@@ -63,7 +94,9 @@ void NAME(stack)(const NAME(stack_arguments) *a) {
   draw plan[2 * num_blocks];
   const REAL *before = a->h_0;
   NAME(make_maps)(num_layers * num_blocks, a->num_maps, a->width, a->weights, a->shapes, 0, a->maps);
-  if (is_dropped) NAME(plan_draws)(a, words_per_block, plan);
+  /* The words that a layer's dropout needs are drawn during the layer before it: two layers' are there at a time. */
+  for (int64_t number = 0; number < 2 * num_blocks && is_dropped; number++)
+    plan[number] = (draw){a->states + 4 * (number % num_blocks), a->words + number * words_per_block, words_per_block};
   if (is_dropped || is_kept) {
     REAL *first = !is_kept && num_layers % 2 == 0 ? a->last : a->y;
     NAME(drop_first)(a, is_dropped ? plan : NULL, first);
@@ -98,8 +131,8 @@ void NAME(stack)(const NAME(stack_arguments) *a) {
 
 void NAME(stack_backward)(const NAME(stack_arguments) *a) {
   const int64_t num_blocks = a->num_blocks, width = a->width, square = width * width;
-  const int64_t rows = a->num_rows / num_blocks, row_bytes = width * (int64_t)sizeof(REAL);
-  const int is_streamed = IS_STREAMED(a->back, a->num_rows * row_bytes, row_bytes);
+  const int64_t rows = a->num_rows / num_blocks;
+  const int is_streamed = IS_STREAMED(a->back, a->num_rows, width);
   int begins = 1;
   NAME(make_maps)(a->num_layers * num_blocks, a->num_maps, width, a->weights, a->shapes, 1, a->maps);
   NAME(mask)(a->num_rows * width, a->given, a->last, a->scale, a->grad, (int)a->num_threads);
