@@ -64,7 +64,7 @@ def library() -> ctypes.CDLL | None:
         return None
     with contextlib.suppress(OSError, ValueError):  # compiled for another system, or without a hash
         found = ctypes.CDLL(str(path))
-        if ctypes.c_uint64.in_dll(found, "source_hash").value == source_hash(folder()):
+        if ctypes.c_uint64.in_dll(found, "compiled_hash").value == source_hash(folder()):
             return found
     warnings.warn(
         f"adagpr: {path.name} was compiled from other sources, so layers are computed without kernels of their own, "

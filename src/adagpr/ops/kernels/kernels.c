@@ -82,7 +82,7 @@ INLINE int64_t end_of(int64_t chunk, int64_t num_rows) {
 }
 
 /* Of the sources that this was compiled from, given by `hatch_build.py`: callers load no file from other sources. */
-const uint64_t source_hash = SOURCE_HASH;
+const uint64_t compiled_hash = SOURCE_HASH;
 
 /* For callers that give room for chunks, or for a number of each. */
 const int64_t rows_per_chunk = ROWS_PER_CHUNK;
