@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import unicodedata
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
 # How torch says that there is not enough memory, on a processor and on a graphics card.
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory")
+
+
+# Of what another library says, so much is quoted.
+_QUOTED = 200
 
 
 class AdaGPRError(Exception):
@@ -45,6 +51,27 @@ def memory_errors() -> Iterator[None]:
         if isinstance(error, RuntimeError) and not any(words in str(error) for words in _OUT_OF_MEMORY):
             raise
         raise OutOfMemoryError("There is not enough memory for this.") from error
+
+
+def escaped(text: object) -> str:
+    r"""A text on one line, in which what a terminal would act on is written out, such as ``\x1b``."""
+    found = str(text)
+    if found.isprintable():
+        return found
+    # Other spaces than the usual one count as not printable, too.
+    kept = (letter.isprintable() or unicodedata.category(letter) == "Zs" for letter in found)
+    return "".join(
+        letter if keep else letter.encode("unicode_escape").decode() for letter, keep in zip(found, kept, strict=True)
+    )
+
+
+def reason_of(error: BaseException) -> str:
+    """What an exception says, for the inside of a sentence: one line without a full stop, short unless it is ours."""
+    said = str(error)
+    if isinstance(error, OSError):
+        said = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or said
+    reason = escaped(" ".join(said.split())).rstrip(".") or type(error).__name__
+    return reason if len(reason) <= _QUOTED or isinstance(error, AdaGPRError) else f"{reason[:_QUOTED]} ..."
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str], see: str = "") -> InputError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from adagpr.errors import BusyError, InputError, StorageError
+from adagpr.errors import BusyError, InputError, StorageError, reason_of
 
 T = TypeVar("T")
 
@@ -37,14 +36,10 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise StorageError(f"Cannot write {path}: {_reason(error)}. What was there before is unchanged.") from error
+            raise StorageError(
+                f"Cannot write {path}: {reason_of(error)}. What was there before is unchanged."
+            ) from error
         raise
-
-
-def _reason(error: OSError) -> str:
-    if error.errno == errno.ENOSPC:
-        return "the disk is full"
-    return (error.strerror or str(error)).rstrip(".")
 
 
 def cache_folder() -> Path:
@@ -61,7 +56,7 @@ def make_folder(path: Path) -> None:
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:
-        raise InputError(f"Cannot write to the folder {path}: {_reason(error)}.") from error
+        raise InputError(f"Cannot write to the folder {path}: {reason_of(error)}.") from error
 
 
 @contextlib.contextmanager
@@ -85,7 +80,7 @@ def exclusive(folder: Path, waits: bool = True) -> Iterator[None]:
     except Timeout as error:
         raise BusyError(f"Another process is working in {folder}. Wait for it or choose another folder.") from error
     except OSError as error:
-        raise InputError(f"Cannot write to the folder {folder}: {_reason(error)}.") from error
+        raise InputError(f"Cannot write to the folder {folder}: {reason_of(error)}.") from error
     try:
         yield
     finally:
@@ -121,7 +116,7 @@ def _read(path: Path, parse: Callable[[str], T]) -> T:
     try:
         return parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"Cannot read {path}: {error}.") from error
+        raise InputError(f"Cannot read {path}: {reason_of(error)}.") from error
 
 
 def to_toml(content: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from adagpr.errors import InputError, unknown_name
+from adagpr.errors import InputError, reason_of, unknown_name
 from adagpr.graph import SPLIT_NAMES, Graph, Split, edges_to_csr, from_edge_index, from_scipy
 
 if TYPE_CHECKING:
@@ -222,7 +222,9 @@ def _classes(values: list[Any], label: str) -> tuple[np.ndarray, list[str]]:
     try:
         known = {value for value in plain if not _is_missing(value)}
     except TypeError as error:
-        raise InputError(f"from_networkx: the label '{label}' must be one value per node ({error}).") from None
+        raise InputError(
+            f"from_networkx: the label '{label}' must be one value per node ({reason_of(error)})."
+        ) from None
     try:
         ordered = sorted(known)
     except TypeError:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from adagpr.errors import InputError
+from adagpr.errors import InputError, reason_of
 
 # Up to so many pairs all sign patterns are counted: a million sums. Beyond, so many patterns are drawn.
 MOST_EXACT = 20
@@ -114,7 +114,7 @@ def _vector(who: str, values: ArrayLike, level: float = 0.95) -> np.ndarray:
     try:
         vector = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{who}: the values must be numbers ({error}).") from error
+        raise InputError(f"{who}: the values must be numbers ({reason_of(error)}).") from error
     if vector.ndim != 1 or len(vector) == 0 or not np.isfinite(vector).all():
         raise InputError(f"{who}: the values must be a list of at least one finite number, got {values!r}.")
     if not 0 < level < 1:

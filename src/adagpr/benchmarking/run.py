@@ -27,7 +27,7 @@ from adagpr.benchmarking.cases import OURS, Case, build_model, cases, load_graph
 from adagpr.benchmarking.implementations import ImplementationProcess, implementation_process, step_memory
 from adagpr.benchmarking.measure import ratios, side_by_side, spread
 from adagpr.benchmarking.profile import Profile, profile_epoch
-from adagpr.errors import AdaGPRError
+from adagpr.errors import AdaGPRError, reason_of
 from adagpr.files import make_folder, read_json, write_json
 from adagpr.ops import buffer_pool
 from adagpr.system import describe_machine, keep_freed_memory
@@ -205,7 +205,7 @@ def _status(way: str) -> str:
         if way != OURS:
             baseline_class(way)
     except ImportError as error:
-        return f"not available: {error}"
+        return f"not available: {reason_of(error)}"
     return "measured"
 
 

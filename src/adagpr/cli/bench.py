@@ -54,7 +54,8 @@ def _show(case: Case, found: Profile, flame_graph: Path) -> None:
     show = console.show if sys.stdout.isatty() else console.note
     rows = [(name, f"{a:.2f}", f"{b:.2f}", f"{100 * share:.1f} %") for name, a, b, share in found.table()]
     show(
-        f"\n{case.name}: {case.num_layers} layers, {case.hidden_channels} channels, K = {case.num_coeffs}",
+        "",
+        f"{case.name}: {case.num_layers} layers, {case.hidden_channels} channels, K = {case.num_coeffs}",
         console.table(["category", "training ms", "evaluation ms", "share"], rows),
         f"Products alone would take {100 * found.limit_share:.0f} % of this epoch. Flame graph for "
         f"https://www.speedscope.app: {flame_graph}",

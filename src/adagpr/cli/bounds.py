@@ -60,13 +60,15 @@ def bounds(
         name = _MODELS[item.model] if item.form == "spectrum" else ""
         totals.append((name, _FORMS[item.form], _log10(item.log10_printed) + error, _log10(item.log10_recursion)))
     show(
-        f"{found.dataset}, {found.model}: bounds of the Rademacher complexity, in log10\n",
+        f"{found.dataset}, {found.model}: bounds of the Rademacher complexity, in log10",
+        "",
         table(("layer", "spectrum", "trace", "degree", "B", "factor", "term", "recursion"), layers),
         "",
         table(("coefficients", "term", "Theorem 1", "recursion"), totals),
         "",
         *(*_sentences(found), *found.remarks),
-        "\nWhat the theory assumes and this run breaks:",
+        "",
+        "What the theory assumes and this run breaks:",
         *(f"- {text}" for text in found.assumptions),
     )
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from adagpr.cli.interruption import interruptible
+from adagpr.errors import escaped
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -31,7 +32,7 @@ _PIPED_WIDTH = 120
 
 
 def show(*items: RenderableType) -> None:
-    """Prints texts, none of which is read as markup, and tables to standard output, one after the other."""
+    """Prints tables and texts, each a line in which nothing is markup and control characters are written out."""
     _print(open_console(), items)
 
 
@@ -62,7 +63,7 @@ def bold(text: str) -> Text:
     """A heading."""
     from rich.text import Text
 
-    return Text(text, style="bold")
+    return Text(escaped(text), style="bold")
 
 
 def show_section(heading: str, drawn: Table, *sentences: str) -> None:
@@ -71,7 +72,7 @@ def show_section(heading: str, drawn: Table, *sentences: str) -> None:
 
 
 def table(
-    headings: Sequence[str],
+    headings: Sequence[str | Text],
     rows: Iterable[Sequence[str | Text]],
     *,
     left: Collection[str] = (),
@@ -84,14 +85,18 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), title=title, caption=caption)
+    def cell(text: str | Text) -> Text:
+        return Text(escaped(text)) if isinstance(text, str) else text
+
+    drawn = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
+    drawn.title = title and bold(title)
+    drawn.caption = caption and Text(escaped(caption), style="table.caption")
     drawn.title_justify = drawn.caption_justify = "left"
-    drawn.title_style = "bold"
     for number, heading in enumerate(headings):
         is_text = number == 0 or heading in left
-        drawn.add_column(heading, justify="left" if is_text else "right", no_wrap=heading not in wrap)
+        drawn.add_column(cell(heading), justify="left" if is_text else "right", no_wrap=heading not in wrap)
     for row in rows:
-        drawn.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        drawn.add_row(*map(cell, row))
     return drawn
 
 
@@ -121,6 +126,7 @@ class Bars:
         """Moves a bar on, to ``done`` of ``total`` if that is known; ``key`` says which bar if there are several."""
         if self._progress is None:
             return
+        description, note = escaped(description), escaped(note)
         if key not in self._tasks:
             self._tasks[key] = self._progress.add_task(description, note=note)
         self._progress.update(self._tasks[key], description=description, completed=done, total=total, note=note)
@@ -191,5 +197,5 @@ def _print(console: Console, items: Iterable[RenderableType], style: str = "") -
         if not isinstance(item, str):
             console.print(item, style=style)
             continue
-        text = "\n".join(map(wrapper.fill, item.split("\n"))) if console.is_terminal else item
-        console.print(text, style=style, markup=False, soft_wrap=True)
+        text = escaped(item)
+        console.print(wrapper.fill(text) if console.is_terminal else text, style=style, markup=False, soft_wrap=True)

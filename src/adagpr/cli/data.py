@@ -29,8 +29,10 @@ Names = Annotated[list[str] | None, Argument(metavar="[NAMES]...", help="Data se
 @app.command("ls")
 def list_datasets(data_root: DataRoot = None, as_json: AsJson = False) -> None:
     """List the data sets, their sizes, and whether their files are here."""
+    from rich.text import Text
+
     is_wide = open_console().width >= _WIDE
-    features, homophily = ("features", "homophily") if is_wide else ("fea-\ntures", "homo-\nphily")
+    features, homophily = ("features", "homophily") if is_wide else map(Text, ("fea-\ntures", "homo-\nphily"))
     rows = [
         (
             item.name,

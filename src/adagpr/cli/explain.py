@@ -123,7 +123,8 @@ def _show_node(node: NodeExplanation) -> None:
     known = "its class is unknown" if node.label is None else f"its class is {node.label}"
     show(
         f"Node {node.node} is predicted as {node.prediction} with probability {node.probability:.3f} ({known}); the "
-        f"logit {node.logit:+.4f} is the sum of each of the next two lists.\n"
+        f"logit {node.logit:+.4f} is the sum of each of the next two lists.",
+        "",
     )
     biases = [("bias of the output map", f"{node.bias_out:+.4f}"), ("bias of the input map", f"{node.bias_in:+.4f}")]
     paths = [pluralize(hop, "hop") for hop in range(len(node.by_hops))]

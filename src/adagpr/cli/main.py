@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import sys
 from importlib import import_module
@@ -14,11 +16,13 @@ from typer.core import TyperGroup
 import adagpr
 from adagpr.cli import data
 from adagpr.cli.interruption import interruptible, terminable
-from adagpr.errors import AdaGPRError, InputError, memory_errors
+from adagpr.errors import AdaGPRError, InputError, escaped, memory_errors, reason_of
 
 # How often a thread looks for work before it sleeps. Looking 300,000 times, as OpenMP does by itself, it keeps a core
 # from those that have work: beside another process training then takes two to ten times as long.
 _LOOKS = "1000"
+# What typer raises for words that no command takes; it has no name there that all versions share.
+_UsageError: Any = typer.BadParameter.__mro__[2]
 
 
 class _Commands(TyperGroup):
@@ -69,15 +73,31 @@ def main() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", _LOOKS)
     try:
         with terminable(), memory_errors():
-            app()
+            code = app(standalone_mode=False)
+            sys.stdout.flush()
     except AdaGPRError as error:
         _end(str(error), 2 if isinstance(error, InputError) else 1)
     except UnicodeError as error:
-        _end(f"A name holds characters that cannot be written ({error}).", 2)
+        _end(f"A name holds characters that cannot be written ({reason_of(error)}).", 2)
     except OSError as error:
-        _end(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}.", 1)
+        _end(f"{error.strerror or reason_of(error)}{f': {error.filename}' if error.filename else ''}.", 1)
+    except _UsageError as error:
+        # Help that nobody asked for by name was printed already.
+        if sentence := " ".join(error.format_message().split()):
+            _end(f"{sentence.rstrip('.')}. See: {error.ctx.command_path if error.ctx else 'adagpr'} --help", 2)
+        code = 2
+    sys.exit(code)
 
 
 def _end(sentence: str, code: int) -> NoReturn:
-    sys.stderr.write(f"Error: {sentence}\n")
+    """Ends with one line on standard error, in which nothing reaches the terminal but text."""
+    sentence = escaped(sentence)
+    as_json = json.dumps({"error": sentence, "exit_code": code}) if "--json" in sys.argv else None
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{as_json or f'Error: {sentence}'}\n")
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # What could not be printed would fail once more when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)

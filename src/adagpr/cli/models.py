@@ -25,8 +25,8 @@ def models(
     found = [describe_model(key) for key, reason in reasons.items() if reason is None]
     headings, texts = ("name", "paper", "layers", "parameters", "good for"), ("paper", "good for")
     rows = [(row.name, row.paper, str(row.num_layers or "-"), f"{row.num_parameters:,}", row.good_for) for row in found]
-    remark = "\nLayers are the default; parameters are counted for Cora. Options of one: adagpr models NAME"
-    show_result(as_json, list(map(asdict, found)), table(headings, rows, left=texts, wrap=texts), remark)
+    remark = "Layers are the default; parameters are counted for Cora. Options of one: adagpr models NAME"
+    show_result(as_json, list(map(asdict, found)), table(headings, rows, left=texts, wrap=texts), "", remark)
     note(*(f"'{key}' is left out. {reason}" for key, reason in reasons.items() if reason is not None))
 
 
@@ -39,7 +39,7 @@ def _show_one(name: str, as_json: bool) -> None:
     if as_json:
         show_json({**asdict(found), "training": training})
         return
-    show(f"{found.name}: {found.good_for}. {found.paper}\n")
+    show(f"{found.name}: {found.good_for}. {found.paper}", "")
     for heading, options in (("option", found.options), ("option of training", training)):
         rows = [(key, "none" if value is None else json.dumps(value)) for key, value in options.items()]
         # Both tables have the columns of the wider one.

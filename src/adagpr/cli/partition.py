@@ -73,7 +73,7 @@ def partition(
         "nodes_of_parts": [min(nodes), max(nodes)],
         "edges_of_parts": [min(edges), max(edges)],
     }
-    show_result(as_json, plain, *(["\n".join(plain["notes"]) + "\n"] if tables else []), *_summary(plain))
+    show_result(as_json, plain, *([*plain["notes"], ""] if tables else []), *_summary(plain))
 
 
 def _bytes(size: str) -> float:

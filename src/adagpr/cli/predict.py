@@ -51,4 +51,4 @@ def predict(
     show(*messages, "")
     show(*(f"{count:>9,}  {name}" for name, count in counts.most_common()))
     show(*(f"{count:>9,}  in doubt: {reason}" for reason, count in reasons.most_common()))
-    show(f"\npredictions  {out}")
+    show("", f"predictions  {out}")

@@ -24,9 +24,10 @@ def show_runs(graph: Graph, splits: Sequence[Split], runs: Runs) -> None:
     edges = f"{(graph.num_edges + loops) // 2} edges" if graph.is_symmetric else f"{graph.num_edges} directed edges"
     size = f"{graph.num_nodes} nodes, {edges}, {graph.num_features} features, {graph.num_classes} classes"
     show(
-        Text.assemble((graph.name, "bold"), f": {size}"),
+        Text.assemble(bold(graph.name), f": {size}"),
         f"split {splits[0].name if len(splits) == 1 else several}: {data['num_train']} training, "
-        f"{data['num_val']} validation, {data['num_test']} test nodes\n",
+        f"{data['num_val']} validation, {data['num_test']} test nodes",
+        "",
     )
     is_own = graph.origin.get("name") == "tables"
     if len(runs) > 1:
@@ -37,8 +38,8 @@ def show_runs(graph: Graph, splits: Sequence[Split], runs: Runs) -> None:
         mean = f", mean of {len(runs)} runs" if len(runs) > 1 else ""
         _show_coefficients(torch.stack(coefficients).mean(0).tolist(), mean)
     if graph.notes and not is_own:
-        show(f"Before you trust these numbers: adagpr data info {graph.name}\n")
-    show(f"run folder  {runs.folder}\npage        {(runs.folder or Path()) / 'report.html'}")
+        show(f"Before you trust these numbers: adagpr data info {graph.name}", "")
+    show(f"run folder  {runs.folder}", f"page        {(runs.folder or Path()) / 'report.html'}")
 
 
 def show_partition_run(record: dict[str, Any], folder: Path) -> None:
@@ -51,13 +52,15 @@ def show_partition_run(record: dict[str, Any], folder: Path) -> None:
     size = f"{data['num_nodes']:,} nodes, {data['num_edges']:,} edges"
     parts, ranks = pluralize(record["config"]["scale"]["parts"], "part"), pluralize(machine["ranks"], "rank")
     show(
-        f"{data['name']}: {size} in {parts}; {how}, {ranks}\n",
+        f"{data['name']}: {size} in {parts}; {how}, {ranks}",
+        "",
         f"{', '.join(measured)}, "
-        f"best epoch {result['best_epoch']} of {result['num_epochs']}, {machine['seconds']:.0f} s\n",
+        f"best epoch {result['best_epoch']} of {result['num_epochs']}, {machine['seconds']:.0f} s",
+        "",
     )
     if "coefficients" in record:
         _show_coefficients(record["coefficients"])
-    show(f"run folder  {folder}\npage        adagpr report {folder}")
+    show(f"run folder  {folder}", f"page        adagpr report {folder}")
 
 
 def _show_coefficients(layers: Sequence[Sequence[float]], mean: str = "") -> None:

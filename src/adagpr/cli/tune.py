@@ -116,10 +116,12 @@ def _show(result: StudyResult) -> None:
     show(
         f"{study['data']['name']}, {study['model']}: {states.count('complete')} trials complete, "
         f"{states.count('pruned')} pruned, on {', '.join(study['tuned_on'])}",
-        f"lowest validation loss {best['value']:.4f} in trial {best['number']}\n",
+        f"lowest validation loss {best['value']:.4f} in trial {best['number']}",
+        "",
         table(("parameter", "best", "importance"), rows),
         "",
         *result.sentences,
-        f"\nconfiguration  {folder / 'best.toml'}",
+        "",
+        f"configuration  {folder / 'best.toml'}",
         f"page           {folder / 'index.html'}",
     )

@@ -18,7 +18,7 @@ from typing import Literal
 from urllib.parse import quote, urlsplit
 
 from adagpr.data.catalogue import DatasetRow, row, sums, url_of
-from adagpr.errors import InputError, StorageError
+from adagpr.errors import InputError, StorageError, reason_of
 from adagpr.files import cache_folder, make_folder, sha256_file, write_bytes
 
 OnDownload = Callable[[str, int, int | None], None]
@@ -137,7 +137,7 @@ def _download(name: str, file: str, path: Path, base_url: str | None, progress: 
     try:
         content = _receive(url, file, progress)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", None) or str(error) or type(error).__name__
+        reason = getattr(error, "reason", None) or reason_of(error)
         raise InputError(
             f"Data set {name}: {file} is missing, and {urlsplit(url).netloc} gave none ({reason}). With a network, "
             f"run: adagpr data fetch {name}. Without one, name a folder that has the files: ADAGPR_DATA or --data-root."

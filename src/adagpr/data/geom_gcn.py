@@ -15,7 +15,7 @@ import torch
 
 from adagpr.data.catalogue import EDGES_FILE, NODES_FILE
 from adagpr.data.splits import mask_split
-from adagpr.errors import InputError
+from adagpr.errors import InputError, reason_of
 from adagpr.graph import Graph, Split, compact_features, edges_to_csr
 
 
@@ -44,7 +44,9 @@ def split_from_npz(content: bytes, file: str, name: str) -> Split:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             train, val, test = (stored[f"{part}_mask"] for part in ("train", "val", "test"))
     except Exception as error:
-        raise InputError(f"{file}: not a split file with train_mask, val_mask and test_mask ({error}).") from error
+        raise InputError(
+            f"{file}: not a split file with train_mask, val_mask and test_mask ({reason_of(error)})."
+        ) from error
     return mask_split(train, val, test, name)
 
 

@@ -22,7 +22,7 @@ import scipy.sparse as sp
 import torch
 
 from adagpr.data.catalogue import PLANETOID_PARTS
-from adagpr.errors import InputError
+from adagpr.errors import InputError, reason_of
 from adagpr.graph import Graph, Split, compact_features, edges_to_csr
 
 NUM_VAL = 500
@@ -106,7 +106,7 @@ def unpickle(content: bytes, file: str) -> Any:
     except InputError as error:
         raise InputError(f"{file}: {error}") from None
     except Exception as error:
-        raise InputError(f"{file}: not a Planetoid file ({error}).") from error
+        raise InputError(f"{file}: not a Planetoid file ({reason_of(error)}).") from error
 
 
 def graph_from_planetoid(read: Callable[[str], bytes], stem: str, name: str) -> tuple[Graph, Split]:

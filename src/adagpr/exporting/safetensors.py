@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from adagpr.arguments import Positive
-from adagpr.errors import InputError
+from adagpr.errors import InputError, reason_of
 from adagpr.exporting.module import About, Exported, PrunedLayer
 from adagpr.ops import Direction
 
@@ -107,7 +107,7 @@ def load_exported(path: Path | str) -> Exported:
             text = (file.metadata() or {}).get(_KEY)
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
-        raise InputError(f"{path} is damaged or no safetensors file ({error}).") from error
+        raise InputError(f"{path} is damaged or no safetensors file ({reason_of(error)}).") from error
     if text is None:
         raise InputError(f"{path} was not written by adagpr export: its metadata have no key '{_KEY}'.")
     try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from adagpr.errors import InputError, unknown_name
+from adagpr.errors import InputError, reason_of, unknown_name
 from adagpr.files import read_json
 from adagpr.statistics import bootstrap_interval, interval, paired_test
 from adagpr.task import flat_scores
@@ -225,7 +225,7 @@ def _read(source: Path | str | Sequence[Run], measure: str) -> list[_Measured]:
             raise
         except (KeyError, TypeError, ValueError) as error:
             kind = "record of a run" if path.is_dir() else "record of the catalogue"
-            raise InputError(f"{file} is not a {kind} (at {error}).") from error
+            raise InputError(f"{file} is not a {kind} (at {reason_of(error)}).") from error
     if not runs:
         raise InputError(f"{path} holds no complete run: no record.json is in it or one folder below.")
     if len({(run.split, run.seed) for run in runs}) < len(runs) or len({run.settings for run in runs}) > 1:

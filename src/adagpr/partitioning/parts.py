@@ -30,7 +30,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from adagpr.errors import InputError
+from adagpr.errors import InputError, reason_of
 from adagpr.files import make_folder, read_json, sha256_file, write_atomically, write_json
 from adagpr.graph import SPLIT_NAMES, Split
 
@@ -167,7 +167,7 @@ class Part:
             with pa.memory_map(str(path)) as source:
                 return pa.ipc.open_file(source).read_all()
         except (OSError, pa.ArrowException) as error:
-            raise InputError(f"{path} cannot be read ({error}).") from error
+            raise InputError(f"{path} cannot be read ({reason_of(error)}).") from error
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         """All tensors of a file, mapped into memory and not copied."""
@@ -175,7 +175,7 @@ class Part:
         try:
             return safetensors.torch.load_file(path)
         except (OSError, SafetensorError) as error:
-            raise InputError(f"{path} cannot be read ({error}).") from error
+            raise InputError(f"{path} cannot be read ({reason_of(error)}).") from error
 
     def rows(self) -> Rows:
         """The part as one block of rows."""
@@ -247,7 +247,7 @@ def open_parts(folder: Path | str) -> Parts:
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{path} is not the manifest of a partition ({error}).") from error
+        raise InputError(f"{path} is not the manifest of a partition ({reason_of(error)}).") from error
     return Parts(folder, manifest)
 
 

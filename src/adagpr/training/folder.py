@@ -22,7 +22,7 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from adagpr.errors import InputError, memory_errors
+from adagpr.errors import InputError, memory_errors, reason_of
 from adagpr.files import folder_lock, make_folder, read_json, to_toml, write_atomically, write_json, write_text
 from adagpr.nn import Model, build
 from adagpr.training.config import Setup, differences, read_config
@@ -135,7 +135,9 @@ def load_run(folder: Path | str) -> Run:
             tables = [pq.read_table(folder / f"{part}.parquet") for part in ("history", "predictions")]
             recipe = read_json(folder / "recipe.json") if (folder / "recipe.json").exists() else None
     except (InputError, KeyError, TypeError, RuntimeError, OSError, pa.ArrowException) as error:
-        raise InputError(f"The run in {folder} is damaged ({error}). Remove the folder to start it anew.") from error
+        raise InputError(
+            f"The run in {folder} is damaged ({reason_of(error)}). Remove the folder to start it anew."
+        ) from error
     model.eval()
     return Run(record, model, tables[0], tables[1], folder, recipe)
 
@@ -171,5 +173,6 @@ def _damage(path: Path) -> Iterator[None]:
         with memory_errors():
             yield
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path} is damaged ({reason}). Remove its folder to start this run anew.") from error
+        raise InputError(
+            f"{path} is damaged ({reason_of(error)}). Remove its folder to start this run anew."
+        ) from error

@@ -34,7 +34,7 @@ from sqlalchemy import NullPool, create_engine, event, text
 from sqlalchemy.engine import URL, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 
-from adagpr.errors import InputError, StorageError
+from adagpr.errors import InputError, StorageError, reason_of
 
 # How long a server that does not answer is waited for.
 RETRY_SECONDS = 120.0
@@ -133,7 +133,7 @@ def _storage(address: str, user_attrs: dict[str, Any] | None = None) -> BaseStor
     except OSError as error:
         raise InputError(f"Cannot write {address}: {error.strerror}.") from error
     except (ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
-        raise InputError(f"{address} is not a study's journal, or it is damaged: {error}.") from error
+        raise InputError(f"{address} is not a study's journal, or it is damaged: {reason_of(error)}.") from error
 
 
 class _JournalLock:

@@ -23,9 +23,9 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
-from adagpr.data.tables.table import Named, NumberCount, TableData, checked_arrays, checked_names, one_line, table_of
+from adagpr.data.tables.table import Named, NumberCount, TableData, checked_arrays, checked_names, table_of
 from adagpr.data.tables.values import plain, quoted, wider
-from adagpr.errors import InputError
+from adagpr.errors import InputError, reason_of
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 _PARQUET = (".parquet", ".pq")
@@ -188,7 +188,7 @@ class TableFile(Named):
         except FileNotFoundError as error:
             raise InputError(f"{self.name}: there is no such file.") from error
         except Exception as error:
-            reason = f"the file is broken, cut short or of another kind ({one_line(error)})"
+            reason = f"the file is broken, cut short or of another kind ({reason_of(error)})"
             odd_row = self._odd_row(str(error)) if self.is_text else None
             raise odd_row or InputError(f"{self.name}: {reason}.") from error
 
@@ -220,7 +220,7 @@ class TableFile(Named):
                 num_lines = rows.line_num
                 has_rows = any(line.strip() for line in text)
             except csv.Error as error:
-                raise InputError(f"{self.name}: its header cannot be read ({error}).") from error
+                raise InputError(f"{self.name}: its header cannot be read ({reason_of(error)}).") from error
             finally:
                 text.detach()
         if names is None:

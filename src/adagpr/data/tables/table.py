@@ -27,7 +27,7 @@ from adagpr.data.tables.values import (
     without_missing_words,
     without_views,
 )
-from adagpr.errors import InputError, unknown_name
+from adagpr.errors import InputError, reason_of, unknown_name
 
 _NUM_SHOWN = 20
 # What pandas calls the column of an index without a name.
@@ -205,14 +205,9 @@ def read_table(source: Any, what: str, may_be_empty: bool = False) -> TableData:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{what}: cannot be read as a table ({one_line(error)}).") from error
+        raise InputError(f"{what}: cannot be read as a table ({reason_of(error)}).") from error
     names, nameless = checked_names([name for name, _ in columns], what)
     return table_of(what, dict(zip(names, (values for _, values in columns), strict=True)), nameless, may_be_empty)
-
-
-def one_line(error: Exception) -> str:
-    """What an exception of another library says, for a sentence."""
-    return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
 
 
 def checked_names(names: Sequence[str], table: str) -> tuple[list[str], frozenset[str]]:
