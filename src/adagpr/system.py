@@ -19,9 +19,34 @@ import torch
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
+# Which control group a process is in, and where the groups are.
+_CGROUP = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+# Of a process that is one of several; see `use_one_core`.
+_most_cores = math.inf
+
+
 def num_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    """Cores that this process may use, by its affinity and by the quotas of its control groups."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    return max(1, int(min(cores, _quota(), _most_cores)))
+
+
+def use_one_core() -> None:
+    """Leaves the other cores to the processes beside this one."""
+    global _most_cores
+    _most_cores = 1
+
+
+def _quota() -> float:
+    """How many cores the control groups of this process give it (Linux); endless where they do not say."""
+    found = [math.inf]
+    with contextlib.suppress(OSError, ValueError):
+        own = Path(_CGROUP[0].read_text().rpartition("0::/")[2].strip())
+        for folder in (_CGROUP[1] / own, *(_CGROUP[1] / parent for parent in own.parents)):
+            with contextlib.suppress(OSError, ValueError):
+                most, period = (folder / "cpu.max").read_text().split()
+                found.append(float(most) / float(period))
+    return min(found)
 
 
 def forget_peak_memory() -> None:

@@ -60,10 +60,11 @@ def test_a_data_set_comes_with_its_first_split() -> None:
 
 def test_learned_coefficients_start_equal_and_fixed_ones_as_given() -> None:
     graph, split = load_graph(TINY)
-    model, _ = build_model(TINY, graph, split)
-    torch.testing.assert_close(model.coefficients(), torch.full((2, 3), 1 / 3))
-    given, _ = build_model(replace(TINY, fixed_coeffs=(0.5, 0.5, 0.0)), graph, split)
-    assert given.coefficients().tolist() == [[0.5, 0.5, 0.0]] * 2
+    learned = build_model(TINY, graph, split).model.coefficients()
+    torch.testing.assert_close(learned, torch.full((2, 3), 1 / 3))
+    given = build_model(replace(TINY, fixed_coeffs=(0.5, 0.5, 0.0)), graph, split).model.coefficients()
+    assert given is not None
+    assert given.tolist() == [[0.5, 0.5, 0.0]] * 2
 
 
 def test_mistakes_are_told() -> None:

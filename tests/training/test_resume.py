@@ -16,8 +16,8 @@ import pytest
 from adagpr.errors import InputError, StorageError
 from adagpr.files import folder_lock, read_json
 from adagpr.graph import Graph, Split
-from adagpr.training import fit, resolve
-from adagpr.training.folder import RunFolder, load_tensors, save_tensors
+from adagpr.training import fit
+from adagpr.training.folder import load_tensors, save_tensors
 
 COMMAND = [
     *(sys.executable, "-c"),
@@ -215,16 +215,6 @@ def test_a_configuration_that_is_none_is_one_sentence(
     (tmp_path / "config.toml").write_text('model = "adagpr"\ntraining = 1\ndata = {}\n')
     with pytest.raises(InputError, match="is not a run's configuration"):
         fit(graph, split, out=tmp_path, **options)
-
-
-def test_a_run_that_another_process_has_just_started_keeps_its_threads(
-    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
-) -> None:
-    started = resolve(graph, split, "adagpr", {**options, "num_threads": 2})
-    with RunFolder(tmp_path).hold(started):
-        pass
-    with RunFolder(tmp_path).hold(resolve(graph, split, "adagpr", options)) as setup:
-        assert setup.plain == started.plain
 
 
 def test_two_processes_cannot_train_in_one_folder(

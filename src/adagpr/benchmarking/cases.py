@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -17,8 +17,7 @@ from adagpr.benchmarking.rmat import rmat
 from adagpr.data import csbm, load, random_split
 from adagpr.errors import InputError, unknown_name
 from adagpr.graph import Graph, Split
-from adagpr.nn import AdaGPR
-from adagpr.training import TrainingConfig, resolve, set_memory
+from adagpr.training import Setup, resolve, set_memory
 
 OURS = "ours"
 
@@ -80,20 +79,19 @@ def load_graph(case: Case) -> tuple[Graph, Split]:
     return graph, random_split(graph.y)
 
 
-def build_model(case: Case, graph: Graph, split: Split) -> tuple[AdaGPR, TrainingConfig]:
+def build_model(case: Case, graph: Graph, split: Split) -> Setup:
     """The network of a case and how it is trained, as `adagpr.fit` resolves and seeds them, with equal coefficients."""
     options: dict[str, Any] = {**SETTINGS, "num_layers": case.num_layers, "num_coeffs": case.num_coeffs}
     options |= {"hidden_channels": case.hidden_channels, "recompute": case.recompute, "activations": case.activations}
     if case.fixed_coeffs is not None:
         options |= {"projection": "fixed", "fixed_coeffs": list(case.fixed_coeffs)}
     setup = resolve(graph, split, "adagpr", options)
-    config, model = setup.config, cast("AdaGPR", setup.model)
-    model.seed(config.seed)
-    set_memory(model, config, graph.num_nodes)
+    setup.model.seed(setup.config.seed)
+    set_memory(setup.model, setup.config, graph.num_nodes)
     with torch.no_grad():
-        for scores in model.parameter_groups().get("coeffs", []):
+        for scores in setup.model.parameter_groups().get("coeffs", []):
             scores.zero_()
-    return model, config
+    return setup
 
 
 def cases(name: str) -> tuple[Case, ...]:

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from adagpr.benchmarking.products import PRODUCT, Product, Recorder, seconds_of
 from adagpr.errors import AdaGPRError, InputError
-from adagpr.ops import watch_kernels
+from adagpr.ops import num_threads, watch_kernels
 from adagpr.training import State, TrainingData, evaluate
 
 CATEGORIES = ("sparse products", "dense products", "dropout", "activation", "optimiser", "other operations", "overhead")
@@ -74,7 +74,7 @@ class Profile:
     categories: dict[str, tuple[float, float]]  # seconds in training and in evaluation; together they are ``seconds``
     products: list[Product]  # the distinct matrix products
     stacks: dict[Stack, float]  # seconds in order of appearance, which sum to ``seconds``; the first entry is the phase
-    num_threads: int  # of torch
+    num_threads: int  # of the kernels
 
     @property
     def limit(self) -> tuple[float, float]:
@@ -131,7 +131,7 @@ def profile_epoch(state: State, inputs: TrainingData, rounds: int = 20) -> Profi
     are first brought to the speed at which its epoch takes the median time.
 
     ``state`` is trained by one epoch to warm up. Every round then starts from the same point, so that all do the same
-    work, and ``state`` is left there. All runs on a CPU with the threads that torch has at the moment.
+    work, and ``state`` is left there. All runs on a CPU with the threads that kernels have at the moment.
     """
     if rounds < 1:
         raise InputError(f"profile_epoch: rounds must be at least 1, got {rounds}.")
@@ -165,7 +165,7 @@ def profile_epoch(state: State, inputs: TrainingData, rounds: int = 20) -> Profi
     categories = {name: (_total(stacks, "training", name), _total(stacks, "evaluation", name)) for name in CATEGORIES}
     for item in found:
         item.seconds = median(time * speed for time, speed in zip(item.times, speeds, strict=True))
-    return Profile(sum(phases.values()), categories, found, stacks, torch.get_num_threads())
+    return Profile(sum(phases.values()), categories, found, stacks, num_threads())
 
 
 def _trace(steps: _Steps, kinds: dict[str, list[str]]) -> tuple[dict[Stack, float], dict[Stack, int]]:

@@ -20,7 +20,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 
 from adagpr.benchmarking.baselines import baseline_class
 from adagpr.benchmarking.cases import OURS, Case, build_model, cases, load_graph
@@ -29,7 +28,7 @@ from adagpr.benchmarking.measure import ratios, side_by_side, spread
 from adagpr.benchmarking.profile import Profile, profile_epoch
 from adagpr.errors import AdaGPRError, reason_of
 from adagpr.files import make_folder, read_json, write_json
-from adagpr.ops import buffer_pool
+from adagpr.ops import buffer_pool, compute_threads
 from adagpr.system import describe_machine, keep_freed_memory
 from adagpr.training import State, training_data
 
@@ -110,9 +109,9 @@ def _recorded(case: Case, path: Path) -> Record:
 def _profile(case: Case, folder: Path) -> Profile:
     keep_freed_memory()
     graph, split = load_graph(case)
-    model, config = build_model(case, graph, split)
-    torch.set_num_threads(min(config.num_threads or 1, case.threads))
-    with buffer_pool():
+    setup = build_model(case, graph, split)
+    model, config = setup.model, setup.config
+    with buffer_pool(), compute_threads(min(setup.threads().most, case.threads)):
         found = profile_epoch(State(model, config), training_data(graph, split, config, model))
     write_json(folder / f"profile-{case.name}.json", found.to_plain())
     write_json(flame_graph_path(case, folder), found.flame_graph(case.name))
@@ -134,13 +133,12 @@ def run_case(case: Case) -> Record:
     """
     started = time.perf_counter()
     graph, split = load_graph(case)
-    _, config = build_model(case, graph, split)
     data = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "num_features": graph.num_features}
     del graph, split
     ways = {way: {"status": _status(way)} for way in case.ways}
     measured = [way for way, entry in ways.items() if entry["status"] == "measured"]
     if case.is_timed:
-        times = _timed(case, measured, config.num_threads or 1)
+        times = _timed(case, measured)
         ways |= {way: {**ways[way], **entry} for way, entry in times.items()}
     if case.measures_memory:
         ways |= {way: {**ways[way], **_memory(case, way)} for way in measured}
@@ -148,14 +146,13 @@ def run_case(case: Case) -> Record:
     return {"format": 1, "case": case.plain(), "data": data, "ways": ways, "machine": machine}
 
 
-def _timed(case: Case, names: list[str], threads_of_ours: int) -> dict[str, Record]:
+def _timed(case: Case, names: list[str]) -> dict[str, Record]:
     found: dict[str, Record] = {}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         ways = {name: stack.enter_context(implementation_process(case, name, folder)) for name in names}
         for name, way in ways.items():
-            counts = {min(threads_of_ours, case.threads)} if name == OURS else {1, case.threads}
-            trials = {count: _trial(way, count) for count in sorted(counts)}
+            trials = {count: _trial(way, count) for count in sorted({1, case.threads})}
             best = min(trials, key=lambda count: trials[count])
             difference = float(np.abs(way.logits - ways[OURS].logits).max())
             rounded = {str(count): round(seconds, 6) for count, seconds in trials.items()}

@@ -34,7 +34,7 @@ from adagpr.errors import InputError
 from adagpr.estimator import rows
 from adagpr.estimator.rows import FLOATS, Rows
 from adagpr.graph import Graph, Split, compact_features
-from adagpr.ops import Direction, features, read_edges
+from adagpr.ops import Direction, compute_threads, features, read_edges
 from adagpr.training import Run, fit
 
 # The arguments that are not passed on to `adagpr.fit`.
@@ -275,6 +275,6 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         graph = Graph(x, adj, torch.full((adj.shape[0],), -1), names)
         model = deepcopy(self.run_.model).double().eval()
         structure = model.structure(graph, dtype=torch.float64)
-        with torch.inference_mode():
+        with torch.inference_mode(), compute_threads():
             logits = model(features(graph.x, torch.float64), structure)
             return np.asarray((logits / self.run_.temperature).softmax(-1).numpy())

@@ -16,7 +16,18 @@ from adagpr.graph import Graph
 from adagpr.insight.source import graph_of
 from adagpr.insight.theorem import LayerBound, Sizes, Total, Transductive, all_totals, layer_bounds, transductive_of
 from adagpr.nn import EDGES, Model
-from adagpr.ops import MAX_EXACT, NUM_PROBES, NUM_STEPS, Estimate, Spectrum, features, normalised, operator, spectrum
+from adagpr.ops import (
+    MAX_EXACT,
+    NUM_PROBES,
+    NUM_STEPS,
+    Estimate,
+    Spectrum,
+    compute_threads,
+    features,
+    normalised,
+    operator,
+    spectrum,
+)
 from adagpr.seeding import stream
 from adagpr.task import scores_of_result
 from adagpr.training import Run, load_run
@@ -127,7 +138,7 @@ def _sizes(run: Run, model: Model, graph: Graph) -> Sizes:
     training, lin_in = run.record["config"]["training"], model.outer_maps()[0]
     device = lin_in.weight.device
     op = operator(graph, training["direction"], training["self_loops"]).to(device)
-    with torch.inference_mode():
+    with torch.inference_mode(), compute_threads():
         hidden = model.hidden_matrices(lin_in(features(graph.x).to(device)).relu(), op)
         largest_activation = max(float(h.max()) for h in hidden)
     norms = []

@@ -2,7 +2,7 @@
 
 from adagpr.ops.buffers import buffer_pool, matrix
 from adagpr.ops.dropout import dropout, pair_norm, relu_dropout_
-from adagpr.ops.kernels import addresses, call_kernel, supports_kernels, watch_kernels
+from adagpr.ops.kernels import addresses, call_kernel, compute_threads, num_threads, supports_kernels, watch_kernels
 from adagpr.ops.latent_space import NUM_RELATIONS, Neighbourhoods, neighbourhoods, relation_operators
 from adagpr.ops.linear import Features, SparseFeatures, drop_features, features, first_maps, last_map, linear
 from adagpr.ops.operator import (
@@ -46,6 +46,7 @@ __all__ = [
     "buffer_pool",
     "cache_order",
     "call_kernel",
+    "compute_threads",
     "csr",
     "csr_tensor",
     "drop_features",
@@ -63,6 +64,7 @@ __all__ = [
     "neighbourhoods",
     "normalise",
     "normalised",
+    "num_threads",
     "operator",
     "pair_norm",
     "projection",

@@ -91,6 +91,33 @@ def _structures() -> dict[str, type[ctypes.Structure]]:
     return found
 
 
+# How many threads kernels use; none for as many as torch's operations.
+_num_threads: int | None = None
+
+
+def num_threads() -> int:
+    """How many threads kernels use now."""
+    return _num_threads or torch.get_num_threads()
+
+
+@contextlib.contextmanager
+def compute_threads(count: int | None = None) -> Iterator[None]:
+    """Until the context ends kernels use so many threads, by default as many as before, and torch's operations one.
+
+    The bits of torch's sums and products depend on how many threads they use, those of the kernels do not: this way
+    the number is a matter of speed alone.
+    """
+    global _num_threads
+    before = _num_threads, torch.get_num_threads()
+    _num_threads = count or num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        _num_threads = before[0]
+        torch.set_num_threads(before[1])
+
+
 # Told of every call where somebody watches.
 _around: Around | None = None
 
@@ -116,7 +143,7 @@ def _run(name: str, dtype: torch.dtype, arguments: dict[str, Any]) -> None:
             members[key] = value.data_ptr()
         elif isinstance(value, np.ndarray):
             members[key] = value.ctypes.data
-    structure = _structures()[name](num_threads=torch.get_num_threads(), **members)
+    structure = _structures()[name](num_threads=num_threads(), **members)
     getattr(library(), f"{name}_{_TYPES[dtype]}")(ctypes.byref(structure))
 
 
@@ -292,6 +319,6 @@ def _of_layers(
         "shares": np.array(layers.shares),
         "scale": layers.masks.scale,
         # Two chunks of rows for each thread.
-        "room": h_0.new_empty(2 * _rows_per_chunk() * torch.get_num_threads(), h_0.shape[1]),
+        "room": h_0.new_empty(2 * _rows_per_chunk() * num_threads(), h_0.shape[1]),
         "spare": matrix_like(h_0) if num_hops.max() > 2 else None,
     }

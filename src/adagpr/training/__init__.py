@@ -17,7 +17,6 @@ from adagpr.training.fit import (
     fit,
     open_run,
     set_memory,
-    threads,
     train,
     training_data,
 )
@@ -27,6 +26,7 @@ from adagpr.training.partitioned import fit_partition
 from adagpr.training.predict import Predictor, predict
 from adagpr.training.run import Run, coefficient_column
 from adagpr.training.state import Epoch, OnEpoch, State, Stopping
+from adagpr.training.threads import ThreadChoice
 from adagpr.training.workers import begin_child, spread
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "Setup",
     "State",
     "Stopping",
+    "ThreadChoice",
     "TrainingConfig",
     "TrainingData",
     "TrainingRun",
@@ -64,7 +65,6 @@ __all__ = [
     "set_memory",
     "spread",
     "summarise",
-    "threads",
     "train",
     "training_data",
 ]

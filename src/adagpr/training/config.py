@@ -18,6 +18,7 @@ from adagpr.nn import Model, build, model_options
 from adagpr.ops import Direction
 from adagpr.partitioning import Manifest
 from adagpr.system import num_cores
+from adagpr.training.threads import ThreadChoice
 
 # With fewer multiplications per product and thread, another thread costs more than it brings.
 _WORK_PER_THREAD = 1_500_000
@@ -45,7 +46,8 @@ class TrainingConfig(BaseModel):
             few nodes it has; ``"equal"`` lets every node count the same.
         direction: How the graph's edges are read.
         self_loops: Whether each node is its own neighbour.
-        num_threads: Threads of torch; bits depend on it. Chosen from the size of the graph unless given.
+        num_threads: Threads of the kernels, which only change how long an epoch takes. Unless given, whatever is faster
+            at the moment: see `adagpr.training.threads`.
         device: Where the tensors live.
         recompute: Whether a part of each layer is computed again in the backward pass, which needs less memory and more
             time; the bits are the same. Chosen from the available memory unless given.
@@ -77,18 +79,21 @@ class Setup:
     """Everything that defines a run, resolved once and passed on; ``options`` are what the caller gave.
 
     The parameters of ``model`` are drawn when training starts. ``plain`` is the whole configuration as plain data with
-    the keys ``data``, ``model`` and ``training``.
+    the keys ``data``, ``model`` and ``training``; threads are not in it, because nothing but time depends on them.
+    ``work`` is the number of multiplications of a product on all nodes.
     """
 
     config: TrainingConfig
     model: Model
     plain: dict[str, Any]
     options: Mapping[str, Any]
+    work: int
 
-    def with_threads(self, num_threads: int) -> Setup:
-        """The same setup with another number of threads."""
-        config = self.config.model_copy(update={"num_threads": num_threads})
-        return replace(self, config=config, plain={**self.plain, "training": config.model_dump()})
+    def threads(self, num_runs: int = 1) -> ThreadChoice:
+        """Who chooses the threads of a training of so many runs side by side: as many as pay off, up to the cores."""
+        if self.config.num_threads is not None:
+            return ThreadChoice(self.config.num_threads, is_fixed=True)
+        return ThreadChoice(max(1, min(num_cores(), num_runs * self.work // _WORK_PER_THREAD)))
 
     def plain_for(self, graph: Graph, split: Split, seed: int) -> dict[str, Any]:
         """The configuration of the same run on another split or with another seed."""
@@ -101,7 +106,7 @@ class Setup:
         if plain == self.plain:
             return self
         config = self.config.model_copy(update={"seed": seed})
-        return Setup(config, build(self.model.name, self.model.arguments), plain, self.options)
+        return replace(self, config=config, model=build(self.model.name, self.model.arguments), plain=plain)
 
 
 def resolve(graph: Graph, split: Split, model: str, options: Mapping[str, Any]) -> Setup:
@@ -144,12 +149,11 @@ def resolve_options(sizes: Graph | Manifest, data: Mapping[str, Any], model: str
             "training: recompute and activations are for AdaGPR and GCNII with nothing between their layers, "
             f"not for this '{model}'."
         )
-    if training.num_threads is None:
-        width = int(built.arguments.get("hidden_channels", 1))
-        training = training.model_copy(update={"num_threads": choose_num_threads(sizes, width)})
     own = {key: value for key, value in built.arguments.items() if key not in channels}
-    plain = {"data": data, "model": {"name": model, **own}, "training": training.model_dump()}
-    return Setup(training, built, plain, options)
+    plain = {"data": data, "model": {"name": model, **own}, "training": training.model_dump(exclude={"num_threads"})}
+    width = int(built.arguments.get("hidden_channels", 1))
+    work = (sizes.num_edges + sizes.num_nodes) * width + sizes.num_nodes * width * width
+    return Setup(training, built, plain, options, work)
 
 
 def config_digest(*plain: Mapping[str, Any]) -> str:
@@ -170,22 +174,18 @@ def read_config(path: Path) -> dict[str, Any]:
     stored = read_toml(path)
     try:
         model, training = none_from_text(stored["model"]), none_from_text(stored["training"])
+        # Runs of before were of a number of threads, on which their bits depended.
+        training.pop("num_threads", None)
         return {
             # Only runs on a partition have it.
             **({"scale": none_from_text(stored["scale"])} if "scale" in stored else {}),
             # Names of columns are free texts: one may be called "none".
             "data": dict(stored["data"]),
             "model": {"name": model["name"], **model_options(model["name"]), **model},
-            "training": TrainingConfig().model_dump() | training,
+            "training": TrainingConfig().model_dump(exclude={"num_threads"}) | training,
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is not a run's configuration. Remove its folder to start this run anew.") from error
-
-
-def choose_num_threads(sizes: Graph | Manifest, width: int) -> int:
-    """Threads that pay off: one for each 1.5 million multiplications of a product, up to the cores there are."""
-    work = (sizes.num_edges + sizes.num_nodes) * width + sizes.num_nodes * width * width
-    return max(1, min(num_cores(), work // _WORK_PER_THREAD))
 
 
 def describe_data(graph: Graph, split: Split) -> dict[str, Any]:

@@ -20,13 +20,14 @@ from torch import Tensor
 from adagpr.errors import memory_errors
 from adagpr.graph import SPLIT_NAMES, Graph, Split
 from adagpr.nn import Model
-from adagpr.ops import Features, buffer_pool, cache_order, features, is_large
+from adagpr.ops import Features, buffer_pool, cache_order, compute_threads, features, is_large
 from adagpr.system import DeferredSignals, available_memory, forget_peak_memory, keep_freed_memory
 from adagpr.task import Classification, accuracy, balanced_weights
 from adagpr.training.config import Setup, TrainingConfig, resolve
 from adagpr.training.folder import RunFolder, load_run
 from adagpr.training.run import Run, history_table, make_record, predictions_table
 from adagpr.training.state import Measured, OnEpoch, State
+from adagpr.training.threads import ThreadChoice
 
 CHECKPOINT_SECONDS = 5.0
 
@@ -79,27 +80,16 @@ def fit(
 def open_run(graph: Graph, split: Split, setup: Setup, out: Path | str | None) -> Iterator[TrainingRun | Run]:
     """Starts a training, or resumes the one in the folder ``out``; yields the run itself if it is complete.
 
-    The folder is locked, and torch computes with the threads of the configuration, until the context ends.
+    The folder is locked until the context ends.
     """
     folder = None if out is None else RunFolder(Path(out))
-    with contextlib.nullcontext(setup) if folder is None else folder.hold(setup) as setup:
+    with contextlib.nullcontext() if folder is None else folder.hold(setup):
         if folder is not None and folder.is_complete:
             folder.remove_checkpoint()
             yield load_run(folder.path)
             return
-        with memory_errors(), buffer_pool(), threads(setup.config.num_threads or 1):
+        with memory_errors(), buffer_pool(), compute_threads(1):
             yield TrainingRun(graph, split, setup, folder)
-
-
-@contextlib.contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Has torch compute with so many threads until the context ends."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class TrainingRun:
@@ -109,6 +99,7 @@ class TrainingRun:
         state: How far training is; that of the last checkpoint, if there was one.
         data: What the model is trained on.
         num_batched: How many runs shared each step with this one, itself included.
+        threads: Who chooses the number of threads.
     """
 
     def __init__(self, graph: Graph, split: Split, setup: Setup, folder: RunFolder | None) -> None:
@@ -122,12 +113,13 @@ class TrainingRun:
         self.data = training_data(graph, split, config, model)
         self.state = State(model, config)
         self.num_batched = 1
+        self.threads = setup.threads()
         if folder is not None:
             folder.restore(self.state, folder.read_checkpoint())
 
     def train(self, on_epoch: OnEpoch | None, checkpoint_seconds: float) -> None:
         """Trains until the run is over."""
-        train(self.state, self.data, on_epoch, self.save, checkpoint_seconds)
+        train(self.state, self.data, self.threads, on_epoch, self.save, checkpoint_seconds)
 
     def save(self) -> None:
         """Writes a checkpoint, if the run is kept in a folder."""
@@ -259,7 +251,12 @@ def training_data(graph: Graph, split: Split, config: TrainingConfig, model: Mod
 
 
 def train(
-    state: State, strategy: Strategy, on_epoch: OnEpoch | None, save: Callable[[], None], save_every: float
+    state: State,
+    strategy: Strategy,
+    threads: ThreadChoice,
+    on_epoch: OnEpoch | None,
+    save: Callable[[], None],
+    save_every: float,
 ) -> None:
     """Trains until patience or epochs run out.
 
@@ -268,8 +265,9 @@ def train(
     saved = last = time.perf_counter()
     with DeferredSignals() as deferred:
         while not state.is_over:
-            loss = strategy.step(state)
-            state.add_epoch(loss, strategy.measure(state.model), state.model.coefficients())
+            with threads.epoch():
+                loss = strategy.step(state)
+                state.add_epoch(loss, strategy.measure(state.model), state.model.coefficients())
             now = time.perf_counter()
             state.seconds += now - last
             last = now
@@ -280,6 +278,7 @@ def train(
             state.tell(on_epoch)
 
 
+@compute_threads()
 def evaluate(model: Model, data: TrainingData) -> Tensor:
     """Logits of all nodes in the order of the graph, dropout off, no gradients."""
     logits = data.logits(model)

@@ -42,21 +42,15 @@ class RunFolder:
         """Whether the folder holds a finished run."""
         return (self.path / "record.json").exists()
 
-    def adopt(self, setup: Setup) -> Setup:
-        """The setup as the run in this folder was started, which had to choose a number of threads.
-
-        Raises:
-            InputError: The folder holds a run of another configuration.
-        """
+    def check(self, setup: Setup) -> None:
+        """Refuses a folder that holds a run of another configuration."""
         path = self.path / "config.toml"
         try:
             if not path.exists():
-                return setup
+                return
             stored = read_config(path)
         except OSError as error:
             raise InputError(f"Cannot read the folder {self.path}: {error.strerror}.") from error
-        if setup.options.get("num_threads") is None:
-            setup = setup.with_threads(stored["training"]["num_threads"])
         # Both sides go through JSON, so that a tuple and a list count as equal.
         different = differences(stored, json.loads(json.dumps(setup.plain)))
         if different:
@@ -64,27 +58,23 @@ class RunFolder:
                 f"{self.path} holds a run of another configuration; these keys differ: {', '.join(different)}. "
                 "Choose another folder, or remove this one."
             )
-        return setup
 
     @contextlib.contextmanager
-    def hold(self, setup: Setup) -> Iterator[Setup]:
-        """Makes the folder, locks it for this process, and writes the configuration; yields what `adopt` returns.
-
-        The folder of a complete run is left as it is.
-        """
-        setup = self.adopt(setup)
+    def hold(self, setup: Setup) -> Iterator[None]:
+        """Makes the folder, locks it for this process, and writes the configuration; that of a complete run stays."""
+        self.check(setup)
         if self.is_complete:
-            yield setup
+            yield
             return
         make_folder(self.path)
         with folder_lock(self.path):
             # Another process may have started the run since it was looked at.
-            setup = self.adopt(setup)
+            self.check(setup)
             if not (self.path / "config.toml").exists():
                 # TOML has no null, and a column may be called "none": what was not given is left out.
                 data = {key: value for key, value in setup.plain["data"].items() if value is not None}
                 write_text(self.path / "config.toml", to_toml({**setup.plain, "data": data}))
-            yield setup
+            yield
 
     def save_checkpoint(self, state: State) -> None:
         """Writes all of a training in progress."""

@@ -30,6 +30,7 @@ from adagpr.training.fit import CHECKPOINT_SECONDS, TrainingRun, open_run
 from adagpr.training.optimizer import step_together
 from adagpr.training.run import Run
 from adagpr.training.state import OnEpoch
+from adagpr.training.threads import ThreadChoice
 from adagpr.training.workers import spread
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def fit_all(
         names = [f"{split.name.replace('/', '-')}-seed-{seed}" for split, seed in pairs] if len(pairs) > 1 else [""]
         folders = [None if parent is None else parent / name for name in names]
         jobs = [Job(first + number, *pair, folders[number]) for number, pair in enumerate(pairs)]
-        workers = (num_workers or num_cores()) if out is not None and each.config.num_threads == 1 else 1
+        workers = (num_workers or num_cores()) if out is not None and each.threads().most == 1 else 1
         found.append(_fit_jobs(graph, each, jobs, jobs[rank::world_size], workers, on_epoch, on_end))
     return Runs(found[0], out, len(variants) * len(pairs), *found[1:])
 
@@ -244,7 +245,7 @@ def fit_group(
                 report(number, None)
             else:
                 training[number] = opened
-        saved = time.perf_counter()
+        saved, threads = time.perf_counter(), setup.threads(len(jobs))
         while training:
             for number in [number for number, run in training.items() if run.state.is_over]:
                 run = training.pop(number)
@@ -255,11 +256,13 @@ def fit_group(
                 with suppress(DivergedError):
                     run.train(partial(report, number), CHECKPOINT_SECONDS)
             elif training:
-                saved = _train_until_one_is_over(training, report, saved)
+                saved = _train_until_one_is_over(training, threads, report, saved)
     return found
 
 
-def _train_until_one_is_over(training: dict[int, TrainingRun], report: Report, saved: float) -> float:
+def _train_until_one_is_over(
+    training: dict[int, TrainingRun], threads: ThreadChoice, report: Report, saved: float
+) -> float:
     """Trains in shared steps until one run is over; returns when checkpoints were last written."""
     runs = list(training.values())
     models = BatchedModels([run.state.model for run in runs], runs[0].data.structure)
@@ -269,17 +272,18 @@ def _train_until_one_is_over(training: dict[int, TrainingRun], report: Report, s
     last = time.perf_counter()
     with DeferredSignals() as deferred:
         while not any(run.state.is_over for run in runs):
-            for run in runs:
-                run.state.optimizer.zero_grad()
-            logits = models(x, training=True, nodes=[run.data.train for run in runs])
-            losses = [run.data.loss(own) for own, run in zip(logits, runs, strict=True)]
-            torch.stack(losses).sum().backward()
-            step_together([run.state.optimizer for run in runs])
-            with torch.inference_mode():
-                logits = models(x, training=False)
-            for run, loss, own, coeffs in zip(runs, losses, logits, models.coefficients(), strict=True):
-                with suppress(DivergedError):
-                    run.state.add_epoch(loss, run.data.measured(own), coeffs)
+            with threads.epoch():
+                for run in runs:
+                    run.state.optimizer.zero_grad()
+                logits = models(x, training=True, nodes=[run.data.train for run in runs])
+                losses = [run.data.loss(own) for own, run in zip(logits, runs, strict=True)]
+                torch.stack(losses).sum().backward()
+                step_together([run.state.optimizer for run in runs])
+                with torch.inference_mode():
+                    logits = models(x, training=False)
+                for run, loss, own, coeffs in zip(runs, losses, logits, models.coefficients(), strict=True):
+                    with suppress(DivergedError):
+                        run.state.add_epoch(loss, run.data.measured(own), coeffs)
             now = time.perf_counter()
             for run in runs:
                 run.state.seconds += (now - last) / len(runs)

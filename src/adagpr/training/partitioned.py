@@ -22,7 +22,7 @@ from torch import Tensor
 from adagpr.errors import InputError
 from adagpr.files import make_folder, read_json
 from adagpr.graph import SPLIT_NAMES
-from adagpr.ops import buffer_pool
+from adagpr.ops import buffer_pool, compute_threads
 from adagpr.partitioning import (
     Group,
     Part,
@@ -36,11 +36,12 @@ from adagpr.partitioning import (
 from adagpr.system import forget_peak_memory, keep_freed_memory, num_cores
 from adagpr.task import Classification, class_counts, macro_f1
 from adagpr.training.config import Setup, resolve_options
-from adagpr.training.fit import CHECKPOINT_SECONDS, set_memory, threads, train
+from adagpr.training.fit import CHECKPOINT_SECONDS, set_memory, train
 from adagpr.training.folder import RunFolder, write_table
 from adagpr.training.partition_strategies import Batches, Shard, read_shard
 from adagpr.training.run import class_table, history_table, make_record, with_labels
 from adagpr.training.state import Epoch, OnEpoch, State, Stopping
+from adagpr.training.threads import ThreadChoice
 
 Precision = Literal["float32", "bfloat16"]
 
@@ -87,7 +88,7 @@ def fit_partition(
             setup = _resolve(parts, group.size, model, options, scale)
             if group.rank > 0:
                 return setup, None
-            setup = stack.enter_context(folder.hold(setup))
+            stack.enter_context(folder.hold(setup))
             return setup, read_json(folder.path / "record.json") if folder.is_complete else None
 
         setup, stored = group.run_on_all_ranks(open_folder)
@@ -96,7 +97,7 @@ def fit_partition(
             return record
         forget_peak_memory()
         keep_freed_memory()
-        stack.enter_context(threads(setup.config.num_threads or 1))
+        stack.enter_context(compute_threads(1))
         strategy: Shard | Batches
         if per_batch is None:
             # Batches differ in size: what one leaves would not serve the next.
@@ -116,7 +117,7 @@ def fit_partition(
             answer = on_epoch(number, epoch, stopping) if on_epoch is not None and group.rank == 0 else None
             return group.broadcast(answer)
 
-        train(state, strategy, tell, save, checkpoint_seconds)
+        train(state, strategy, _threads(setup, group.size), tell, save, checkpoint_seconds)
         return _finish(parts, group, folder, setup, state, strategy)
 
 
@@ -142,13 +143,19 @@ def _resolve(parts: Parts, num_ranks: int, model: str, options: Mapping[str, Any
         raise InputError("Partitions are for AdaGPR and GCNII without drop_edge and pair_norm.")
     if setup.config.direction == "symmetric" and not manifest.is_symmetric:
         raise InputError("direction is 'symmetric', but this partition is directed: partition it without --directed.")
-    if options.get("num_threads") is None:
-        most = max(1, num_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-        setup = setup.with_threads(min(setup.config.num_threads or 1, most))
     setup.model.seed(setup.config.seed)
     largest = max(part.num_nodes for part in manifest.parts)
     set_memory(setup.model, setup.config, largest * per_batch if per_batch else manifest.num_nodes // num_ranks)
     return replace(setup, plain={**setup.plain, "scale": scale})
+
+
+def _threads(setup: Setup, num_ranks: int) -> ThreadChoice:
+    """Ranks share the cores of their machine; an epoch takes all of them as long as the slowest."""
+    found = setup.threads()
+    if num_ranks == 1 or setup.config.num_threads is not None:
+        return found
+    cores = num_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return ThreadChoice(max(1, min(found.most, cores)), is_fixed=True)
 
 
 def _finish(

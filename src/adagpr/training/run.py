@@ -17,7 +17,7 @@ from torch import Tensor
 from adagpr.errors import InputError
 from adagpr.graph import SPLIT_NAMES, Graph, Split
 from adagpr.nn import Model
-from adagpr.ops import features
+from adagpr.ops import compute_threads, features
 from adagpr.system import describe_machine
 from adagpr.task import Classification, scores_of_result
 from adagpr.training.state import Epoch, State
@@ -123,7 +123,7 @@ class Run:
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
         labelled = replace(graph, y=self._training_labels(graph))
         structure = model.structure(labelled, training["direction"], training["self_loops"], device)
-        with torch.inference_mode():
+        with torch.inference_mode(), compute_threads():
             logits = model(features(graph.x).to(device), structure).cpu()
         reasons = {**node_warnings(graph), **(warnings or {})}
         return class_table(pa.array(graph.node_ids.tolist()), logits, data["class_names"], self.temperature, reasons)

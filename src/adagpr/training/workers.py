@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import torch
 
 from adagpr.errors import AdaGPRError, memory_errors
+from adagpr.system import use_one_core
 
 T = TypeVar("T")
 # Given an item and a function that reports, does what is to do; returns once all of it is reported.
@@ -81,6 +82,7 @@ def spread(items: Sequence[T], work: Work[T], receive: Callable[..., Any], num_w
 def begin_child(parent: int) -> bool:
     """What a forked process does first: one thread, and it ends with its parent. False if that is gone already."""
     torch.set_num_threads(1)
+    use_one_core()
     # The parent ends this process when it is interrupted itself; if it is killed, the kernel does.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
