@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from adagpr.cli.console import facts, open_console, progress, show, show_json, show_result, table
+from adagpr.cli.console import facts, open_console, progress, show_result, table
 from adagpr.cli.options import AsJson, DataRoot
 from adagpr.data import DatasetRow, catalogue, presence, row, sources
 from adagpr.data import data_root as folder_of
@@ -61,9 +61,10 @@ def info(
     """Describe one data set: its source, its size, and what to know before you trust it."""
     item = row(name)
     plain = {**_summary(item, data_root), "oddities": item.oddities, "files": item.files()}
-    known, oddities = facts(_facts(item, data_root)), [(f"{i}.", text) for i, text in enumerate(item.oddities, start=1)]
-    above, below = f"{item.title}. {item.description}", "To know before trusting a number:"
-    show_result(as_json, plain, above, "", known, "", below, facts(oddities, gap=1))
+    heading = f"{item.title}. {item.description}"
+    known = facts(_facts(item, data_root))
+    oddities = facts([(f"{number}.", text) for number, text in enumerate(item.oddities, start=1)], gap=1)
+    show_result(as_json, plain, heading, "", known, "", "To know before trusting a number:", oddities)
 
 
 @app.command()
@@ -100,14 +101,12 @@ def fetch(
 def verify(names: Names = None, data_root: DataRoot = None, as_json: AsJson = False) -> None:
     """Compare the files with their pinned checksums; the exit code is 1 if one is missing or altered."""
     found = verify_files(names or list(catalogue()), data_root)
-    if as_json:
-        show_json([{"dataset": item.dataset, "file": item.file, "status": item.status} for item in found])
-    else:
-        counts: Counter[tuple[str, str]] = Counter((item.dataset, item.status) for item in found)
-        datasets = dict.fromkeys(item.dataset for item in found)
-        rows = [(name, *(str(counts[name, status]) for status in _STATUSES)) for name in datasets]
-        altered = [f"Altered: {folder_of(data_root) / item.file}" for item in found if item.status == "altered"]
-        show(table(("name", *_STATUSES), rows), *dict.fromkeys(altered))
+    plain = [{"dataset": item.dataset, "file": item.file, "status": item.status} for item in found]
+    counts: Counter[tuple[str, str]] = Counter((item.dataset, item.status) for item in found)
+    datasets = dict.fromkeys(item.dataset for item in found)
+    rows = [(name, *(str(counts[name, status]) for status in _STATUSES)) for name in datasets]
+    altered = [f"Altered: {folder_of(data_root) / item.file}" for item in found if item.status == "altered"]
+    show_result(as_json, plain, table(("name", *_STATUSES), rows), *dict.fromkeys(altered))
     if any(item.status != "ok" for item in found):
         raise typer.Exit(1)
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import sys
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -58,12 +58,12 @@ def _options(
     """Classify the nodes of a graph, and see how much of the graph each layer uses."""
 
 
-for name in (
-    *("train", "predict", "models", "tune", "explain", "bounds", "report"),
-    *("plot", "export", "compare", "reproduce", "partition", "bench"),
+for place in (
+    *("train.train", "predict.predict", "models.models", "tune.tune", "insight.explain", "insight.bounds"),
+    *("report.report", "report.plot", "export.export", "insight.compare", "reproduce.reproduce"),
+    *("partition.partition", "bench.bench"),
 ):
-    home = import_module(f"adagpr.cli.{'report' if name == 'plot' else name}")
-    app.command()(getattr(home, name))
+    app.command()(resolve_name(f"adagpr.cli.{place}"))
 app.add_typer(data.app, name="data")
 
 

@@ -8,7 +8,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from adagpr.cli.console import show, show_json
+import adagpr
+from adagpr.cli.console import show_result
 from adagpr.cli.options import AsJson
 from adagpr.errors import InputError
 
@@ -33,22 +34,24 @@ def predict(
     import pyarrow.parquet as pq
 
     from adagpr.files import make_folder, write_atomically
-    from adagpr.training import predict as predict_tables
 
     if out.suffix.lower() != ".parquet":
         raise InputError(f"The predictions are written as Parquet; {out} must end in .parquet.")
     if (out.parent / "record.json").exists():
         raise InputError(f"{out.parent} is the folder of a run; write {out} elsewhere.")
-    table, messages = predict_tables(run, nodes, edges, id=id_column, source=source, target=target, weight=weight)
+    table, messages = adagpr.predict(run, nodes, edges, id=id_column, source=source, target=target, weight=weight)
     make_folder(out.parent)
     write_atomically(out, lambda path: pq.write_table(table, path))
     counts = Counter(table["prediction"].to_pylist())
     reasons = Counter(reason for reason in table["doubt"].to_pylist() if reason is not None)
-    if as_json:
-        found = {"predictions": counts, "doubts": reasons, "messages": messages}
-        show_json({"file": str(out), "num_nodes": table.num_rows, **found})
-        return
-    show(*messages, "")
-    show(*(f"{count:>9,}  {name}" for name, count in counts.most_common()))
-    show(*(f"{count:>9,}  in doubt: {reason}" for reason, count in reasons.most_common()))
-    show("", f"predictions  {out}")
+    plain = {"file": str(out), "num_nodes": table.num_rows}
+    show_result(
+        as_json,
+        {**plain, "predictions": counts, "doubts": reasons, "messages": messages},
+        *messages,
+        "",
+        *(f"{count:>9,}  {name}" for name, count in counts.most_common()),
+        *(f"{count:>9,}  in doubt: {reason}" for reason, count in reasons.most_common()),
+        "",
+        f"predictions  {out}",
+    )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
+import adagpr
 from adagpr.cli import console
 from adagpr.cli.interruption import interruptible
 from adagpr.cli.options import AsJson, DataRoot, Jobs
@@ -49,25 +50,17 @@ def reproduce(
 
     For example: adagpr reproduce table3 --only adagpr, adagpr reproduce --status
     """
-    from adagpr import experiments
-
+    asked: dict[str, Any] = {"only": only or (), "seeds": seeds, "out": out}
     if status:
-        states = experiments.reproduction_status(targets or (), only=only or (), seeds=seeds, out=out)
-        if as_json:
-            console.show_json({target: {cell.name: state for cell, state in group} for target, group in states.items()})
-        else:
-            _show_status(states)
+        _show_status(targets or (), asked, as_json)
         return
     with interruptible(runs or out / "runs"), console.progress(remaining=True) as bars:
-        found = experiments.reproduce(
-            targets or (),
-            only=only or (),
-            seeds=seeds,
-            jobs=jobs,
-            data_root=data_root,
-            out=out,
-            runs=runs,
-            on_progress=lambda name, done, total, share: bars.update(name, share, 1.0, f"{done} of {total} runs"),
+
+        def on_progress(name: str, done: int, total: int, share: float) -> None:
+            bars.update(name, share, 1.0, f"{done} of {total} runs")
+
+        found = adagpr.reproduce(
+            targets or (), jobs=jobs, data_root=data_root, runs=runs, on_progress=on_progress, **asked
         )
     if as_json:
         console.show_json(found.to_plain())
@@ -79,10 +72,14 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def _show_status(states: dict[str, list[tuple[Cell, str]]]) -> None:
+def _show_status(targets: Sequence[str], asked: dict[str, Any], as_json: bool) -> None:
     """How many numbers of each method are done on each data set, and which others have begun or failed."""
-    from adagpr.experiments import STATES
+    from adagpr.experiments import STATES, reproduction_status
 
+    states = reproduction_status(targets, **asked)
+    if as_json:
+        console.show_json({target: {cell.name: state for cell, state in group} for target, group in states.items()})
+        return
     for target, group in states.items():
         if group:
             console.show(_done(target, group), "")
