@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adagpr.cli.bounds import bounds as command
+from adagpr.cli.insight import bounds as command
 from adagpr.insight import bounds
 from tests.cli.command import adagpr
 
