@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from hypothesis import HealthCheck, settings
 
 from adagpr.graph import Graph, from_scipy
+from tests.processes import Gate
 
 REQUIRE_ALL = os.environ.get("ADAGPR_REQUIRE_ALL") == "1"
 MIRROR = os.environ.get("ADAGPR_DATA", "")
@@ -39,6 +41,9 @@ NEEDS = {
 }
 
 torch.set_num_threads(1)
+# Whether an example is found or tried quickly says nothing about the code.
+settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("no clock")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -64,6 +69,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keeps the tests out of the user's cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    """Where processes wait for the test."""
+    gate = Gate()
+    yield gate
+    gate.close()
 
 
 @pytest.fixture(scope="session")

@@ -408,10 +408,9 @@ CHANGES = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 3), ODD_BYTES), min
 
 @settings(
     max_examples=60,
-    deadline=None,
     derandomize=True,
     database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(ending=st.sampled_from(["csv", "csv", "parquet"]), which=st.integers(0, 1), changes=CHANGES)
 def test_mutated_files_train_or_end_in_one_sentence_with_nothing_written(

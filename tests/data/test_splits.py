@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from adagpr.data import random_split, random_splits
@@ -15,7 +15,6 @@ labels = st.lists(st.integers(-1, 4), min_size=1, max_size=80).map(lambda some: 
 fractions = st.tuples(*[st.floats(0.01, 1.0)] * 3).map(lambda some: tuple(share / sum(some) for share in some))
 
 
-@settings(deadline=None)
 @given(y=labels, seed=st.integers(0, 2**40), shares=fractions)
 def test_a_random_split_uses_each_labelled_node_at_most_once_and_no_other(
     y: torch.Tensor, seed: int, shares: tuple[float, float, float]
@@ -26,7 +25,6 @@ def test_a_random_split_uses_each_labelled_node_at_most_once_and_no_other(
     assert bool((y[used] >= 0).all())
 
 
-@settings(deadline=None)
 @given(y=labels, seed=st.integers(0, 100), shares=fractions)
 def test_every_class_of_three_nodes_or_more_is_in_each_part(
     y: torch.Tensor, seed: int, shares: tuple[float, float, float]

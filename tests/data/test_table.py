@@ -250,7 +250,7 @@ ODD_BYTES = st.one_of(
 CHANGES = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 4), ODD_BYTES), min_size=1, max_size=4)
 
 
-@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=1000, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(ending=st.sampled_from(["csv", "csv", "parquet"]), which=st.integers(0, 1), changes=CHANGES)
 def test_mutated_files_give_a_graph_or_one_sentence(
     ending: str, which: int, changes: list[tuple[float, int, bytes]], tmp_path: Path

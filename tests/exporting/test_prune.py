@@ -74,7 +74,7 @@ def test_learned_coefficients_become_numbers(projection: Any, make_graph: MakeGr
     assert_equal(model, make_graph())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     coeffs=st.lists(
         st.lists(st.sampled_from([0.0, 0.0, 1.0, 0.25, -0.5, 1e-30]), min_size=3, max_size=3), min_size=1, max_size=4

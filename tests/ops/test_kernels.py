@@ -122,7 +122,7 @@ def test_batched_models_have_the_bits_of_each_alone_whatever_hops_the_others_kee
         assert torch.equal(logits, model.eval()(x, op))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows=st.integers(1, 400), columns=st.integers(1, 40), width=st.integers(1, 70), seed=st.integers(0, 1000))
 def test_products_are_those_of_dense_matrices(rows: int, columns: int, width: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

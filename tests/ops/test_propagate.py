@@ -45,7 +45,7 @@ def values_and_gradients(function: Callable[..., Tensor], h: Tensor, coeffs: Ten
     return [out.detach(), h.grad, coeffs.grad]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     num_nodes=st.integers(2, 25),
     density=st.floats(0, 0.6),

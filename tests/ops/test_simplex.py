@@ -21,7 +21,7 @@ def double(values: list[float] | list[list[float]]) -> Tensor:
 
 @pytest.mark.parametrize("name", LEARNED)
 @given(values=SCORES)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_every_projection_lands_on_the_simplex(name: str, values: list[float]) -> None:
     weights = projection(name).function(double(values))
     assert weights.min() >= 0
@@ -29,7 +29,7 @@ def test_every_projection_lands_on_the_simplex(name: str, values: list[float]) -
 
 
 @given(values=SCORES)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_sparsemax_is_the_nearest_point_of_the_simplex(values: list[float]) -> None:
     scores = double(values)
     ours = sparsemax(scores)

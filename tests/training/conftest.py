@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -24,3 +25,9 @@ def split() -> Split:
 @pytest.fixture
 def options() -> dict[str, Any]:
     return {"num_layers": 2, "num_coeffs": 3, "hidden_channels": 8, "max_epochs": 12}
+
+
+@pytest.fixture
+def checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands forked from the test write a checkpoint after every epoch."""
+    monkeypatch.setattr(sys.modules["adagpr.training.many"], "CHECKPOINT_SECONDS", 0.0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
-import time
 from dataclasses import replace
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from adagpr.ops import features, operator
 from adagpr.reporting import report
 from adagpr.system import DeferredSignals
 from adagpr.training import State, TrainingData, fit, fit_all, spread, summarise
+from tests.processes import FOR_EVER, Forked, Gate
 from tests.training.test_resume import COMMAND, contents
 
 OPTIONS: dict[str, Any] = {"num_layers": 2, "hidden_channels": 8, "patience": 5, "max_epochs": 40, "lr": 0.05}
@@ -126,26 +127,39 @@ def test_runs_stopped_together_go_on_alone_or_together(
             assert contents(tmp_path / name / folder.name) == contents(folder)
 
 
-def test_killed_with_its_processes_the_command_ends_with_the_same_bits(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("checkpoints")
+def test_killed_with_its_processes_the_command_ends_with_the_same_bits(
+    gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     command = [*COMMAND, *("--seed", "0", "--seed", "1", "--seed", "2", "--jobs", "2")]
-    subprocess.run([*command, "--out", str(tmp_path / "whole")], check=True, capture_output=True)
-    killed = tmp_path / "killed"
-    process = subprocess.Popen([*command, "--out", str(killed)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and len(list(killed.glob("*/checkpoint/state.safetensors"))) < 3:
-        time.sleep(0.005)
-    children = _children(process.pid)
-    assert len(children) == 2
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not any(Path(f"/proc/{child}").exists() for child in children), "a process outlived its parent"
-    subprocess.run([*command, "--out", str(killed)], check=True, capture_output=True)
+    whole, killed, went_on = (tmp_path / name for name in ("whole", "killed", "went-on"))
+    assert Forked(tmp_path, *command, "--out", str(whole)).ended() == 0
+
+    def waiting(state: State, on_epoch: Any) -> None:
+        if len(state.history) == 20:
+            gate.wait()
+            went_on.touch()
+        tell(state, on_epoch)
+
+    tell = State.tell
+    with monkeypatch.context() as patch:
+        patch.setattr(State, "tell", waiting)
+        process = Forked(tmp_path, *command, "--out", str(killed))
+    gate.await_processes(2)
+    assert len(list(killed.glob("*/checkpoint/state.safetensors"))) == 3
+    children = [os.pidfd_open(child) for child in _children(process.pid)]
+    process.kill()
+    assert process.ended() == -signal.SIGKILL
+    gate.let_pass(2)
+    for child in children:
+        wait([child])
+        os.close(child)
+    assert (len(children), went_on.exists()) == (2, False), "a process outlived its parent"
+    assert Forked(tmp_path, *command, "--out", str(killed)).ended() == 0
     folders = sorted(path.name for path in killed.iterdir() if path.is_dir())
     assert len(folders) == 3
     for name in folders:
-        assert contents(killed / name) == contents(tmp_path / "whole" / name)
+        assert contents(killed / name) == contents(whole / name)
 
 
 def _children(pid: int) -> list[int]:
@@ -170,14 +184,20 @@ def test_a_process_that_is_killed_is_said_in_a_sentence() -> None:
 
 def test_whichever_process_is_free_takes_the_next_item() -> None:
     found: list[tuple[int, int]] = []
+    others_are_done = multiprocessing.get_context("fork").Event()
 
     def work(item: int, report: Any) -> None:
-        time.sleep(0.5 if item == 0 else 0.01)
-        report((os.getpid(), item))
+        assert item != 0 or others_are_done.wait(FOR_EVER), "an item was left to a process that is busy"
+        report(os.getpid(), item)
 
-    spread(range(6), work, found.append, 2)
-    slow = next(pid for pid, item in found if item == 0)
-    assert [item for pid, item in found if pid != slow] == [1, 2, 3, 4, 5]
+    def receive(pid: int, item: int) -> None:
+        found.append((pid, item))
+        if len(found) == 5:
+            others_are_done.set()
+
+    spread(range(6), work, receive, 2)
+    assert [item for _, item in found] == [1, 2, 3, 4, 5, 0]
+    assert len({pid for pid, _ in found[:5]}) == 1
     assert len({pid for pid, _ in found} | {os.getpid()}) == 3
 
 
@@ -215,10 +235,9 @@ def test_processes_that_wait_to_report_end_with_an_interrupted_parent(capfd: pyt
     def talk(item: int, report: Any) -> None:
         with DeferredSignals():
             while True:
-                report("x" * 10_000)
+                report("x" * 1_000_000)  # more than is taken from a process that nobody listens to
 
     def interrupt(message: str) -> None:
-        time.sleep(0.3)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -6,23 +6,20 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from adagpr.errors import InputError, StorageError
 from adagpr.files import folder_lock, read_json
 from adagpr.graph import Graph, Split
-from adagpr.training import fit
+from adagpr.training import State, TrainingData, fit
 from adagpr.training.folder import load_tensors, save_tensors
+from tests.processes import Forked, Gate
 
 COMMAND = [
-    *(sys.executable, "-c"),
-    "import adagpr.training.many as many; many.CHECKPOINT_SECONDS = 0.0\nfrom adagpr.cli.main import main; main()",
-    *("train", "csbm", "--set", "data.num_nodes=200", "--set", "num_layers=3", "--set", "max_epochs=400"),
+    *("train", "csbm", "--set", "data.num_nodes=200", "--set", "num_layers=3", "--set", "max_epochs=60"),
     *("--set", "patience=none", "--set", "hidden_channels=8", "--json"),
 ]
 
@@ -59,27 +56,28 @@ def test_resumed_training_equals_uninterrupted_training_to_the_bit(
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
-def test_killed_at_random_moments_the_command_ends_with_the_same_bits(tmp_path: Path) -> None:
-    subprocess.run([*COMMAND, "--out", str(tmp_path / "whole")], check=True, capture_output=True)
-    chance = np.random.default_rng(0)
+@pytest.mark.usefixtures("checkpoints")
+def test_killed_wherever_it_is_the_command_ends_with_the_same_bits(
+    gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In a new process, which shares nothing with the test as forked ones do.
+    alone = [sys.executable, "-m", "adagpr", *COMMAND, "--out", str(tmp_path / "whole")]
+    subprocess.run(alone, check=True, capture_output=True)
     command = [*COMMAND, "--out", str(tmp_path / "killed")]
     checkpoint = tmp_path / "killed" / "checkpoint" / "state.safetensors"
-    for _ in range(3):
-        before = stamp(checkpoint)
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while process.poll() is None and stamp(checkpoint) == before:
-            time.sleep(0.005)
-        time.sleep(chance.random() * 0.3)
-        assert process.poll() is None
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    assert stamp(checkpoint) > 0
-    subprocess.run(command, check=True, capture_output=True)
+    reached = []
+    # In the first epoch; with its 21st checkpoint half written; in the 51st epoch.
+    for owner, name, number in ((TrainingData, "step", 1), (Path, "replace", 21), (State, "add_epoch", 31)):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, gate.before_call(number, getattr(owner, name)))
+            process = Forked(tmp_path, *command)
+        gate.await_processes()
+        process.kill()
+        assert process.ended() == -signal.SIGKILL
+        reached.append(len(load_tensors(checkpoint)[0]["history"]) if checkpoint.exists() else 0)
+    assert reached == [0, 20, 50]
+    assert Forked(tmp_path, *command).ended() == 0
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
-
-
-def stamp(path: Path) -> int:
-    return path.stat().st_mtime_ns if path.exists() else 0
 
 
 class Killed(BaseException):
@@ -144,18 +142,17 @@ def test_a_signal_takes_effect_after_a_checkpoint(
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_command_leaves_one_sentence_and_its_exit_code(
-    number: signal.Signals, code: int, tmp_path: Path
+    number: signal.Signals, code: int, gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = [*COMMAND, "--set", "max_epochs=100000", "--out", str(tmp_path / "run")]
-    # A shell that runs the tests in the background has them and their children ignore interrupts.
-    command[2] = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n{command[2]}"
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and not (tmp_path / "run" / "checkpoint" / "state.safetensors").exists():
-        time.sleep(0.01)
-    process.send_signal(number)
-    _, errors = process.communicate()
-    assert process.returncode == code
-    assert errors == "Stopped. The same command resumes from the last checkpoint.\n"
+    monkeypatch.setattr(State, "tell", gate.before_call(4, State.tell))
+    process = Forked(tmp_path, *COMMAND, "--out", str(tmp_path / "run"))
+    gate.await_processes()
+    process.kill(number)
+    gate.let_pass()
+    assert process.ended() == code
+    assert process.errors == "Stopped. The same command resumes from the last checkpoint.\n"
+    history = load_tensors(tmp_path / "run" / "checkpoint" / "state.safetensors")[0]["history"]
+    assert len(history) == 5, "the epoch under way was finished and saved"
 
 
 def test_a_checkpoint_of_another_configuration_is_refused_by_key(
@@ -245,15 +242,20 @@ def test_a_disk_that_fills_up_is_one_sentence_and_the_last_checkpoint_survives(
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
 
-def test_a_really_full_disk_ends_with_exit_code_1_and_can_be_resumed(tiny_disk: Path, tmp_path: Path) -> None:
-    subprocess.run([*COMMAND, "--out", str(tmp_path / "whole")], check=True, capture_output=True)
-    command = [*COMMAND, "--out", str(tiny_disk / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "the disk is full. What was there before is unchanged." in done.stderr
+def test_a_really_full_disk_ends_with_exit_code_1_and_can_be_resumed(
+    tiny_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [*COMMAND, "--set", "hidden_channels=18"]
+    assert Forked(tmp_path, *words, "--out", str(tmp_path / "whole")).ended() == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["adagpr.training.many"], "CHECKPOINT_SECONDS", 0.0)
+        done = Forked(tmp_path, *words, "--out", str(tiny_disk / "run"))
+    assert done.ended() == 1
+    assert done.errors.count("\n") == 1
+    assert "the disk is full. What was there before is unchanged." in done.errors
+    assert 1 < len(load_tensors(tiny_disk / "run" / "checkpoint" / "state.safetensors")[0]["history"]) < 60
     subprocess.run(["mount", "-o", "remount,size=64m", str(tiny_disk)], check=True)
-    subprocess.run(command, check=True, capture_output=True)
+    assert Forked(tmp_path, *words, "--out", str(tiny_disk / "run")).ended() == 0
     assert contents(tiny_disk / "run") == contents(tmp_path / "whole")
 
 
