@@ -74,9 +74,8 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 @pytest.fixture
 def gate() -> Iterator[Gate]:
     """Where processes wait for the test."""
-    gate = Gate()
-    yield gate
-    gate.close()
+    with Gate() as gate:
+        yield gate
 
 
 @pytest.fixture(scope="session")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from typing import Any, Self
 
 import torch
 
@@ -27,8 +30,16 @@ class Forked:
     What it writes goes to the files ``NAME.out`` and ``NAME.err`` in ``folder``.
     """
 
-    def __init__(self, folder: Path, *words: str, name: str = "command", **variables: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *words: str,
+        name: str = "command",
+        cwd: Path = Path(),
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._out, self._err = folder / f"{name}.out", folder / f"{name}.err"
+        self._cwd = cwd
         self._process = multiprocessing.get_context("fork").Process(target=self._run, args=(words, variables))
         self._process.start()
         self.pid = self._process.pid or 0
@@ -37,11 +48,12 @@ class Forked:
         """Sends it a signal."""
         os.kill(self.pid, number)
 
-    def ended(self) -> int | None:
+    def ended(self) -> int:
         """Waits for its end; returns the exit code."""
         self._process.join(FOR_EVER)
-        assert self._process.exitcode is not None, "the process has not ended"
-        return self._process.exitcode
+        code: int | None = self._process.exitcode
+        assert code is not None, "the process has not ended"
+        return code
 
     @property
     def output(self) -> str:
@@ -53,16 +65,23 @@ class Forked:
         """What it has written to standard error."""
         return self._err.read_text()
 
-    def _run(self, words: tuple[str, ...], variables: dict[str, str]) -> None:
+    def _run(self, words: tuple[str, ...], variables: Mapping[str, str]) -> None:
         # As in a process that a terminal starts, whatever the one that runs the tests ignores.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.chdir(self._cwd)
         os.environ.update(variables)
         torch.set_num_threads(1)
         sys.argv = ["adagpr", *words]
-        with self._out.open("w") as out, self._err.open("w") as err:
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-                main()
+        with self._out.open("w") as out, self._err.open("w") as err, redirect_stdout(out), redirect_stderr(err):
+            main()
+
+
+def run_forked(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Runs ``adagpr WORDS`` in a folder and a forked process to its end: a new one would import torch anew."""
+    with TemporaryDirectory() as said:
+        process = Forked(Path(said), *words, cwd=folder)
+        return subprocess.CompletedProcess(words, process.ended(), process.output, process.errors)
 
 
 class Gate:
@@ -99,7 +118,10 @@ class Gate:
         """In the test: lets so many processes go on."""
         os.write(self._let_pass, b"." * count)
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Kills what a failed test has left waiting."""
         for process in multiprocessing.active_children():
             process.kill()

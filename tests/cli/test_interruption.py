@@ -5,25 +5,27 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from adagpr.training import State, TrainingRun
+from tests.processes import Forked, Gate
+
 # A shell that runs the tests in the background has them and their children ignore interrupts.
 WAITING = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    "import time; from pathlib import Path\n"
+    "from pathlib import Path\n"
     "from adagpr.cli.interruption import interruptible; from adagpr.cli.main import app, main\n"
     "@app.command()\n"
     "def wait(folder: Path) -> None:\n"
     "    with interruptible(folder):\n"
     "        print('ready', flush=True)\n"
-    "        time.sleep(600)\n"
+    "        while True: signal.pause()\n"
     "@app.command()\n"
     "def load() -> None:\n"
     "    print('ready', flush=True)\n"
-    "    time.sleep(600)\n"
+    "    while True: signal.pause()\n"
     "main()"
 )
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
@@ -63,18 +65,20 @@ def test_where_nothing_is_written_it_only_says_that_it_stopped(number: signal.Si
     assert stopped(number, "load") == (code, "Stopped.\n")
 
 
-def test_the_runs_of_others_are_not_taken_for_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("owner", "name", "outlook"),
+    [(TrainingRun, "__init__", "Nothing was saved yet"), (State, "tell", "resumes from the last checkpoint")],
+)
+def test_the_runs_of_others_are_not_taken_for_its_own(
+    owner: type, name: str, outlook: str, gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "runs" / "another").mkdir(parents=True)
     (tmp_path / "runs" / "another" / "record.json").touch()
-    script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    script += "from adagpr.cli.main import main; main()"
-    command = [sys.executable, "-c", script, "train", "csbm", "--set", "max_epochs=1000000", "--set", "patience=none"]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
-        while process.poll() is None and not list(tmp_path.glob("runs/csbm-*/config.toml")):
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate()
-    has_checkpoint = bool(list(tmp_path.glob("runs/csbm-*/checkpoint/state.safetensors")))
-    assert process.returncode == 130
-    assert ("resumes from the last checkpoint" in errors) == has_checkpoint
-    assert ("Nothing was saved yet" in errors) == (not has_checkpoint)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(owner, name, gate.before_call(1, getattr(owner, name)))
+    process = Forked(tmp_path, "train", "csbm")
+    gate.await_processes()
+    process.kill(signal.SIGINT)
+    gate.let_pass()
+    assert process.ended() == 130
+    assert outlook in process.errors

@@ -3,13 +3,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 from adagpr.nn import MODELS
+from tests.processes import run_forked
 
 
 def models(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "adagpr", "models", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_forked(Path(), "models", *words)
 
 
 def test_every_model_is_listed_with_its_paper_depth_and_parameters() -> None:
@@ -37,6 +38,7 @@ def test_an_unknown_model_is_one_sentence() -> None:
 # What `python -m adagpr models` runs where torch_geometric is not installed.
 WITHOUT_PYG = """
 import sys
+from pathlib import Path
 
 
 class Blocker:

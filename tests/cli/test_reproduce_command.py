@@ -5,19 +5,22 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from adagpr.experiments import catalogue
+from adagpr.experiments import catalogue, runner
 from adagpr.files import make_folder, read_json, write_json
+from adagpr.training import Run, State, TrainingRun, spread
 from tests.cli.command import adagpr
+from tests.processes import Forked, Gate
 
 ROW = "hop0_adagpr_texas"
 RECORDS = Path(__file__).parents[2] / "results" / "catalogue"
-WORDS = ("reproduce", "evolution", "--only", "texas", "--jobs", "2")
+WORDS = ("reproduce", "evolution", "--only", "texas")
 
 
 def test_the_status_counts_what_is_done_and_names_what_has_begun(tmp_path: Path) -> None:
@@ -44,34 +47,71 @@ def test_the_data_root_is_where_files_are_read_from(
     assert (found["dataset"], found["num_runs"]) == ("texas", 10)
 
 
-@pytest.mark.usefixtures("benchmark_root")
-def test_two_commands_in_one_folder_do_no_run_twice(tmp_path: Path) -> None:
-    both = [
-        subprocess.Popen(_short(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
-    ]
-    outputs = [process.communicate()[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0]
-    assert outputs[0] == outputs[1]
-    assert len(_trained(tmp_path)) == 20
-    assert sorted(_trained(tmp_path)) == sorted(_complete(tmp_path))
+@pytest.fixture
+def trainings(benchmark_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Has the trainings of commands forked from the test end after 4 epochs; gives those that came to their end."""
+
+    def noted(run: TrainingRun) -> Run:
+        done = finish(run)
+        assert done.folder is not None
+        with (tmp_path / "trained").open("a") as file:
+            file.write(f"{done.folder.name}\n")
+        return done
+
+    finish = TrainingRun.finish
+    monkeypatch.setattr(TrainingRun, "finish", noted)
+    for row in catalogue().values():
+        monkeypatch.setitem(row.options, "max_epochs", 4)
+    return lambda: (tmp_path / "trained").read_text().split()
+
+
+def test_two_commands_in_one_folder_do_no_run_twice(
+    trainings: Callable[[], list[str]], gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first trains the first row while the second trains the other row and finds those runs taken."""
+
+    def waiting(*arguments: Any) -> None:
+        spread(*arguments)
+        looked.wait()
+
+    with Gate() as looked:
+        with monkeypatch.context() as patch:
+            patch.setattr(State, "tell", gate.before_call(2, State.tell))
+            first = Forked(tmp_path, *WORDS, "--jobs", "1", "--out", str(tmp_path), name="first")
+        gate.await_processes()
+        monkeypatch.setattr(runner, "spread", waiting)
+        monkeypatch.setattr(runner, "_WAIT", 0.0)
+        second = Forked(tmp_path, *WORDS, "--jobs", "2", "--out", str(tmp_path), name="second")
+        looked.await_processes()
+        assert len(trainings()) == 10
+        gate.let_pass()
+        assert first.ended() == 0
+        # Once more it finds what it missed, now complete.
+        looked.let_pass(2)
+        assert second.ended() == 0
+    assert first.output == second.output
+    assert len(trainings()) == 20
+    assert sorted(trainings()) == sorted(_complete(tmp_path))
     assert list((tmp_path / "runs").rglob("*.tmp")) == []
 
 
-@pytest.mark.usefixtures("benchmark_root")
-def test_a_killed_command_goes_on_where_it_was(tmp_path: Path) -> None:
-    command = [*_short(tmp_path, max_epochs=300), "--jobs", "1"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not _complete(tmp_path):
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+def test_a_killed_command_goes_on_where_it_was(
+    trainings: Callable[[], list[str]], gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [*WORDS, "--jobs", "1", "--out", str(tmp_path)]
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingRun, "finish", gate.before_call(13, TrainingRun.finish))
+        process = Forked(tmp_path, *command)
+    gate.await_processes()
+    process.kill()
+    assert process.ended() == -signal.SIGKILL
     assert not (tmp_path / "evolution.md").exists()
-    before = _complete(tmp_path)
-    assert 0 < len(before) < 20
-    (tmp_path / "trained").unlink(missing_ok=True)
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert sorted([*before, *_trained(tmp_path)]) == sorted(_complete(tmp_path))
-    assert "paired over 10 splits" in done.stdout
+    assert len(_complete(tmp_path)) == 12
+    done = Forked(tmp_path, *command)
+    assert done.ended() == 0
+    assert len(trainings()) == 20
+    assert sorted(trainings()) == sorted(_complete(tmp_path))
+    assert "paired over 10 splits" in done.output
     for kind in ("md", "tex", "csv", "json", "pdf", "png", "svg"):
         assert (tmp_path / f"evolution.{kind}").stat().st_size > 0
     curve = read_json(tmp_path / "evolution-texas.json")
@@ -100,18 +140,26 @@ def test_a_narrow_terminal_shows_fewer_columns_and_cuts_none(
 
 
 @pytest.mark.usefixtures("benchmark_root")
-def test_an_interrupted_command_says_whether_it_resumes(tmp_path: Path) -> None:
-    command = _short(tmp_path, max_epochs=1500)
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and not list((tmp_path / "runs").glob("*/config.toml")):
-        time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
-    _, told = process.communicate()
-    if list((tmp_path / "runs").glob("*/checkpoint/state.safetensors")):
-        outlook = "The same command resumes from the last checkpoint."
-    else:
-        outlook = "Nothing was saved yet; the same command starts again."
-    assert (process.returncode, told) == (130, f"Stopped. {outlook}\n")
+@pytest.mark.parametrize(
+    ("owner", "name", "outlook"),
+    [
+        (TrainingRun, "__init__", "Nothing was saved yet; the same command starts again."),
+        (State, "tell", "The same command resumes from the last checkpoint."),
+    ],
+)
+def test_an_interrupted_command_says_whether_it_resumes(
+    owner: type, name: str, outlook: str, gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for row in catalogue().values():
+        monkeypatch.setitem(row.options, "max_epochs", 10**7)
+        monkeypatch.setitem(row.options, "patience", None)
+    monkeypatch.setattr(owner, name, gate.before_call(1, getattr(owner, name)))
+    process = Forked(tmp_path, *WORDS, "--jobs", "2", "--out", str(tmp_path))
+    gate.await_processes(2)
+    process.kill(signal.SIGINT)
+    # A training that is under way ends after a checkpoint, for which it must go on.
+    gate.let_pass(2 if owner is State else 0)
+    assert (process.ended(), process.errors) == (130, f"Stopped. {outlook}\n")
 
 
 @pytest.mark.usefixtures("benchmark_root")
@@ -134,27 +182,6 @@ def test_without_torch_geometric_the_rows_of_gat_are_left_out(tmp_path: Path) ->
     alone = [sys.executable, "-c", script, "table3", "--only", "gat", "--out", str(tmp_path)]
     done = subprocess.run(alone, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.startswith("Error: GAT needs torch_geometric")) == (2, True)
-
-
-def _short(out: Path, max_epochs: int = 4) -> list[str]:
-    """The real command with trainings of a few epochs, which writes down those that it brought to their end."""
-    script = (
-        "import sys; from adagpr.experiments import catalogue; from adagpr.cli.main import main\n"
-        "from adagpr.training import TrainingRun\n"
-        f"for row in catalogue().values(): row.options['max_epochs'] = {max_epochs}\n"
-        "finish = TrainingRun.finish\n"
-        "def noted(session):\n"
-        "    run = finish(session)\n"
-        f"    print(run.folder.name, file=open({str(out / 'trained')!r}, 'a'))\n"
-        "    return run\n"
-        "TrainingRun.finish = noted\n"
-        "sys.argv = ['adagpr', *sys.argv[1:]]; main()"
-    )
-    return [sys.executable, "-c", script, *WORDS, "--out", str(out)]
-
-
-def _trained(out: Path) -> list[str]:
-    return (out / "trained").read_text().split()
 
 
 def _complete(out: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""``adagpr train`` as a person uses it: a real process, its output, its exit code, its files."""
+"""``adagpr train`` as a person uses it: a process, its output, its exit code, its files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from adagpr.files import read_json, read_toml
+from tests.processes import run_forked
 
 QUICK = ["--set", "max_epochs=5", "--set", "num_layers=2", "--set", "hidden_channels=8"]
 SMALL = ["csbm", "--set", "data.num_nodes=60", *QUICK]
 
 
 def adagpr(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "adagpr", "train", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return run_forked(folder, "train", *words)
 
 
 @pytest.fixture
@@ -42,7 +42,8 @@ def refused(tmp_path: Path, ended: Callable[..., tuple[int, str, str]]) -> Calla
 
 
 def test_without_a_data_set_it_trains_on_the_embedded_digits(tmp_path: Path) -> None:
-    done = adagpr(tmp_path, *QUICK, "--without-graph")
+    command = [sys.executable, "-m", "adagpr", "train", *QUICK, "--without-graph"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     for text in ("digits: 1797 nodes", "split labelled-5: 50 training", "test accuracy", "without the graph", "hop 3"):

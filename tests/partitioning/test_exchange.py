@@ -47,7 +47,7 @@ def run_workers(parts: Path, out: Path, size: int, *arguments: str) -> list[dict
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(120)
+        worker.join()
     assert [worker.exitcode for worker in workers] == [0] * size
     return [load_file(out / f"{rank}.safetensors") for rank in range(size)]
 
