@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adagpr.files import read_json, read_toml
+from tests.ages import are_old, make_old
 
 Ended = tuple[int, str, str]
 QUICK = ["--set", "max_epochs=2", "--set", "num_layers=2", "--set", "hidden_channels=4"]
@@ -64,17 +65,21 @@ def folder(tmp_path: Path, ended: Callable[..., Ended]) -> Path:
     return tmp_path
 
 
+def contents(place: Path) -> dict[Path, bytes | None]:
+    return {path: path.read_bytes() if path.is_file() else None for path in place.rglob("*")}
+
+
 @pytest.fixture
 def refused(ended: Callable[..., Ended]) -> Callable[..., str]:
     """Runs a command and gives back its one sentence, once it has ended as a mistake should."""
 
     def call(place: Path, *words: str) -> str:
-        before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
+        before = contents(place)
         code, out, err = ended(place, *words)
         assert (code, out) == (2, ""), err
         assert err.startswith("Error: ")
         assert err.count("\n") == 1
-        assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before
+        assert contents(place) == before
         return err.removeprefix("Error: ").strip()
 
     return call
@@ -145,9 +150,9 @@ def test_a_run_on_tables_keeps_what_predicts_again(folder: Path) -> None:
 
 
 def test_repeating_the_command_reads_the_finished_run(folder: Path, ended: Callable[..., Ended]) -> None:
-    before = (folder / "run" / "record.json").stat().st_mtime_ns
+    record = make_old([folder / "run" / "record.json"])
     assert ended(folder, *TRAIN, "--out", "run")[0] == 0
-    assert (folder / "run" / "record.json").stat().st_mtime_ns == before
+    assert are_old(record)
 
 
 def test_a_run_s_own_configuration_repeats_it(folder: Path, ended: Callable[..., Ended]) -> None:

@@ -31,7 +31,10 @@ def chromium() -> Iterator[Browser]:
 
     quiet = ["--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update"]
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=which("chromium"), chromium_sandbox=False, args=quiet)
+        # No limit of time: a busy machine may take long to start it.
+        browser = playwright.chromium.launch(
+            executable_path=which("chromium"), chromium_sandbox=False, args=quiet, timeout=0
+        )
         yield browser
         browser.close()
 
@@ -44,6 +47,7 @@ def opened(chromium: Browser) -> Iterator[Any]:
 
     def visit(path: Path, width: int = 1200, **options: Any) -> Page:
         context = chromium.new_context(viewport={"width": width, "height": 800}, offline=True, **options)
+        context.set_default_timeout(0)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: words.append(message.text))
