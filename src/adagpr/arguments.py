@@ -25,6 +25,8 @@ def _whole(value: Any) -> int:
 
 Whole = Annotated[int, BeforeValidator(_whole)]
 Count = Annotated[Whole, Field(ge=1, le=10_000_000)]
+# Of layers, hops and heads, each of which takes its time and is an object of its own.
+Depth = Annotated[Whole, Field(ge=1, le=10_000)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]

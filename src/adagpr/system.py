@@ -16,6 +16,8 @@ from typing import Any, Self
 
 import torch
 
+from adagpr.errors import InputError
+
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
@@ -90,6 +92,13 @@ def available_memory() -> float:
         most, used = ((group / f"memory.{name}").read_text() for name in ("max", "current"))
         found.append(float(most) - float(used))
     return min(found)
+
+
+def require_memory(num_bytes: float, what: str) -> None:
+    """Raises an `InputError` if this process may not ask for so many bytes."""
+    room = available_memory()
+    if num_bytes > room:
+        raise InputError(f"{what} would take {num_bytes / 1e9:,.1f} GB, but {room / 1e9:,.1f} GB of memory are free.")
 
 
 def describe_machine(seconds: float) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from adagpr.arguments import Count, Finite, Fraction, Positive, Rate, checked
+from adagpr.arguments import Count, Depth, Finite, Fraction, Positive, Rate, checked
 from adagpr.nn.adagpr_conv import AdaGPRConv, ProjectionName
 from adagpr.nn.model import EDGES, Capabilities, LayerView, Linear, Model, one_each
 from adagpr.ops import (
@@ -68,8 +68,8 @@ class AdaGPR(Model):
         in_channels: Count,
         hidden_channels: Count,
         out_channels: Count,
-        num_layers: Count = 8,
-        num_coeffs: Count | list[Count] = 4,
+        num_layers: Depth = 8,
+        num_coeffs: Depth | list[Depth] = 4,
         alpha: Fraction | list[Fraction] = 0.1,
         theta: Positive = 0.5,
         dropout: Rate = 0.5,

@@ -22,7 +22,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from adagpr.arguments import Count, Finite, Fraction, Positive, checked
+from adagpr.arguments import Count, Depth, Finite, Fraction, Positive, checked
 from adagpr.errors import InputError
 from adagpr.nn.model import maps_of
 from adagpr.ops import Operator, WeightMaps, edge_operator, gpr_propagate, projection
@@ -64,7 +64,7 @@ class AdaGPRConv(nn.Module):
     def __init__(
         self,
         channels: Count,
-        num_coeffs: Count,
+        num_coeffs: Depth,
         alpha: Fraction,
         theta: Positive | None = None,
         layer: Count = 1,

@@ -22,7 +22,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from adagpr.arguments import Count, Fraction, Rate, checked
+from adagpr.arguments import Count, Depth, Fraction, Rate, checked
 from adagpr.nn.mlp import MLP
 from adagpr.ops import DroppableOperator, Features, Operator, gpr_propagate
 
@@ -62,8 +62,8 @@ class APPNP(MLP):
         in_channels: Count,
         hidden_channels: Count,
         out_channels: Count,
-        num_layers: Count = 2,
-        num_hops: Count = 10,
+        num_layers: Depth = 2,
+        num_hops: Depth = 10,
         alpha: Fraction = 0.1,
         dropout: Rate = 0.5,
         drop_edge: Rate = 0.0,

@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from adagpr.arguments import Count, Rate, checked
+from adagpr.arguments import Count, Depth, Rate, checked
 from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.interop import load_pyg
@@ -69,9 +69,9 @@ class GAT(Model):
         in_channels: Count,
         hidden_channels: Count,
         out_channels: Count,
-        num_layers: Count = 2,
-        heads: Count = 8,
-        out_heads: Count = 1,
+        num_layers: Depth = 2,
+        heads: Depth = 8,
+        out_heads: Depth = 1,
         dropout: Rate = 0.6,
         attention_dropout: Rate = 0.6,
     ) -> None:
@@ -84,7 +84,7 @@ class GAT(Model):
         for layer in range(1, num_layers + 1):
             is_last = layer == num_layers
             channels, count = (out_channels, out_heads) if is_last else (hidden_channels, heads)
-            conv = make_conv(channels * count, channels, count, concat=not is_last, add_self_loops=False)
+            conv = make_conv(1, channels, count, concat=not is_last, add_self_loops=False)
             conv.lin = nn.Identity()
             conv.register_edge_update_forward_hook(self._drop_attention)
             self.convs.append(conv)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from adagpr.arguments import Count, Positive, Rate, checked
+from adagpr.arguments import Count, Depth, Positive, Rate, checked
 from adagpr.nn.model import Linear, Model
 from adagpr.ops import DroppableOperator, Features, Operator, gpr_propagate, linear
 
@@ -69,7 +69,7 @@ class GCN(Model):
         in_channels: Count,
         hidden_channels: Count,
         out_channels: Count,
-        num_layers: Count = 2,
+        num_layers: Depth = 2,
         dropout: Rate = 0.5,
         drop_edge: Rate = 0.0,
         pair_norm: Positive | None = None,

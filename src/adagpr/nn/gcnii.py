@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from adagpr.arguments import Count, Fraction, Positive, Rate, checked
+from adagpr.arguments import Count, Depth, Fraction, Positive, Rate, checked
 from adagpr.nn.adagpr import AdaGPR
 from adagpr.ops import WeightMaps
 
@@ -30,7 +30,7 @@ class GCNII(AdaGPR):
         in_channels: Count,
         hidden_channels: Count,
         out_channels: Count,
-        num_layers: Count = 8,
+        num_layers: Depth = 8,
         alpha: Fraction | list[Fraction] = 0.1,
         theta: Positive = 0.5,
         dropout: Rate = 0.5,

@@ -28,7 +28,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from adagpr.arguments import Count, Finite, Rate, checked
+from adagpr.arguments import Count, Depth, Finite, Rate, checked
 from adagpr.errors import InputError
 from adagpr.nn.appnp import pagerank_coeffs
 from adagpr.nn.mlp import MLP
@@ -83,8 +83,8 @@ class GPRGNN(MLP):
         in_channels: Count,
         hidden_channels: Count,
         out_channels: Count,
-        num_layers: Count = 2,
-        num_hops: Count = 10,
+        num_layers: Depth = 2,
+        num_hops: Depth = 10,
         init: Init = "ppr",
         init_alpha: Finite = 0.1,
         init_coeffs: list[Finite] | None = None,

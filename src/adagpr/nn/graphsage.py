@@ -22,7 +22,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-from adagpr.arguments import Count, Rate, checked
+from adagpr.arguments import Count, Depth, Rate, checked
 from adagpr.graph import Graph
 from adagpr.nn.gcn import graph_convolution
 from adagpr.nn.model import Model
@@ -83,7 +83,7 @@ class GraphSAGE(Model):
         in_channels: Count,
         hidden_channels: Count,
         out_channels: Count,
-        num_layers: Count = 2,
+        num_layers: Depth = 2,
         dropout: Rate = 0.5,
     ) -> None:
         super().__init__(dropout)

@@ -32,12 +32,12 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from adagpr import seeding
-from adagpr.arguments import Count, Rate, checked
+from adagpr.arguments import Count, Rate, Whole, checked
 from adagpr.nn.gcn import GCNConv, graph_convolution, propagate
 from adagpr.nn.model import Model
 from adagpr.ops import DroppableOperator, Features, Operator
 
-Depth = Annotated[int, Field(ge=3)]
+_Longest = Annotated[Whole, Field(ge=3, le=200)]
 
 
 class _Recomputed(torch.autograd.Function):
@@ -85,7 +85,7 @@ class IncepGCN(Model):
         in_channels: Count,
         hidden_channels: Count,
         out_channels: Count,
-        num_layers: Depth = 4,
+        num_layers: _Longest = 4,
         dropout: Rate = 0.5,
         drop_edge: Rate = 0.0,
     ) -> None:

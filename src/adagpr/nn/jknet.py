@@ -20,7 +20,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from adagpr.arguments import Count, Positive, Rate, checked
+from adagpr.arguments import Count, Depth, Positive, Rate, checked
 from adagpr.nn.gcn import GCNConv
 from adagpr.nn.model import Linear, Model
 from adagpr.ops import DroppableOperator, Features, Operator
@@ -57,7 +57,7 @@ class JKNet(Model):
         in_channels: Count,
         hidden_channels: Count,
         out_channels: Count,
-        num_layers: Count = 6,
+        num_layers: Depth = 6,
         dropout: Rate = 0.5,
         jump: Jump = "cat",
         drop_edge: Rate = 0.0,

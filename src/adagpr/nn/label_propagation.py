@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from adagpr.arguments import Count, Fraction, checked
+from adagpr.arguments import Count, Depth, Fraction, checked
 from adagpr.graph import Graph
 from adagpr.nn.appnp import pagerank_coeffs
 from adagpr.nn.model import Model
@@ -57,7 +57,7 @@ class LabelPropagation(Model):
     good_for = "what labels and graph say without features; nothing to train"
 
     @checked
-    def __init__(self, in_channels: Count, out_channels: Count, num_hops: Count = 50, alpha: Fraction = 0.9) -> None:
+    def __init__(self, in_channels: Count, out_channels: Count, num_hops: Depth = 50, alpha: Fraction = 0.9) -> None:
         super().__init__(dropout=0.0)
         self.out_channels = out_channels
         self.num_hops = num_hops

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from adagpr.arguments import Count, Rate, checked
+from adagpr.arguments import Count, Depth, Rate, checked
 from adagpr.nn.model import Linear, Model
 from adagpr.ops import Features
 
@@ -30,7 +30,7 @@ class MLP(Model):
         in_channels: Count,
         hidden_channels: Count,
         out_channels: Count,
-        num_layers: Count = 2,
+        num_layers: Depth = 2,
         dropout: Rate = 0.5,
     ) -> None:
         super().__init__(dropout)

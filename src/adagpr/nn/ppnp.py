@@ -25,7 +25,7 @@ from scipy.sparse.linalg import splu
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from adagpr.arguments import Count, Rate, checked
+from adagpr.arguments import Count, Depth, Rate, checked
 from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.nn.mlp import MLP
@@ -95,7 +95,7 @@ class PPNP(MLP):
         in_channels: Count,
         hidden_channels: Count,
         out_channels: Count,
-        num_layers: Count = 2,
+        num_layers: Depth = 2,
         alpha: Teleport = 0.1,
         dropout: Rate = 0.5,
     ) -> None:

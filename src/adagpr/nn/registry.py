@@ -26,6 +26,7 @@ from adagpr.nn.model import Model
 from adagpr.nn.ppnp import PPNP
 from adagpr.nn.scattering_gcn import ScatteringGCN
 from adagpr.nn.sgc import SGC
+from adagpr.system import require_memory
 
 _CONVOLUTIONS: tuple[type[Model], ...] = (AdaGPR, GCNII, GCN, JKNet, IncepGCN, GAT, GeomGCN, ScatteringGCN)
 _OTHERS: tuple[type[Model], ...] = (APPNP, PPNP, GPRGNN, SGC, GraphSAGE, LabelPropagation, MLP)
@@ -70,8 +71,16 @@ def build(name: str, arguments: Mapping[str, Any]) -> Model:
     """Makes a model from its name and arguments, to be seeded or given a state; torch's random state is kept."""
     model = model_class(name)
     values = check_call(model.__name__, _unwrapped(model), arguments)
+    with torch.device("meta"):  # where nothing is allocated
+        required = num_bytes(model(**values))
+    require_memory(required, f"{model.__name__}: its parameters")
     with torch.random.fork_rng(devices=[]):
         return model(**values)
+
+
+def num_bytes(model: Model) -> int:
+    """Bytes of the parameters."""
+    return sum(item.numel() * item.element_size() for item in model.parameters())
 
 
 def describe_model(name: str) -> ModelInfo:

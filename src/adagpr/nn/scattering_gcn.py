@@ -34,7 +34,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from adagpr.arguments import Count, Nonnegative, Rate, checked
+from adagpr.arguments import Count, Depth, Nonnegative, Rate, checked
 from adagpr.graph import Graph
 from adagpr.nn.gcn import propagate
 from adagpr.nn.model import Linear, Model, one_each
@@ -96,7 +96,7 @@ class ScatteringGCN(Model):
         in_channels: Count,
         hidden_channels: Count,
         out_channels: Count,
-        num_low_pass: Count = 3,
+        num_low_pass: Depth = 3,
         paths: list[WaveletPath] = [[2], [3]],  # noqa: B006, never changed: pydantic hands out a copy
         scattering_channels: Count | list[Count] | None = None,
         power: Power = 4.0,

@@ -24,7 +24,7 @@ from adagpr.nn.gcn import propagate
 from adagpr.nn.model import Linear, Model
 from adagpr.ops import Features, Operator, SparseFeatures, features
 
-Hops = Annotated[int, Field(ge=0)]
+Hops = Annotated[int, Field(ge=0, le=10_000)]
 
 
 def smoothed(x: Features, num_hops: int, operator: Operator) -> Features:

@@ -17,11 +17,13 @@ from adagpr.graph import Graph, Split
 from adagpr.nn import Model, build, model_options
 from adagpr.ops import Direction
 from adagpr.partitioning import Manifest
-from adagpr.system import num_cores
+from adagpr.system import num_cores, require_memory
 from adagpr.training.threads import ThreadChoice
 
 # With fewer multiplications per product and thread, another thread costs more than it brings.
 _WORK_PER_THREAD = 1_500_000
+# Parameters, their gradients, Adam's two moments, and the best parameters so far.
+_COPIES = 5
 # Keys that the first records did not have, at their defaults: a configuration without them is the same.
 _ADDED_LATER = {"activations": "float32", "class_weights": "equal"}
 
@@ -133,7 +135,7 @@ def resolve_options(sizes: Graph | Manifest, data: Mapping[str, Any], model: str
     except InputError as error:
         mistakes.append(str(error))
     try:
-        built = build(model, {**arguments, **channels})
+        built = build(model, {**arguments, **channels}, _COPIES)
     except InputError as error:
         mistakes.append(str(error))
     if mistakes:
@@ -149,9 +151,13 @@ def resolve_options(sizes: Graph | Manifest, data: Mapping[str, Any], model: str
             "training: recompute and activations are for AdaGPR and GCNII with nothing between their layers, "
             f"not for this '{model}'."
         )
+    width = int(built.arguments.get("hidden_channels", 1))
+    if training.device == "cpu" and isinstance(sizes, Graph):
+        # Half-precision matrices between the layers are the least; of a partition, parts suffice.
+        widths = sizes.num_classes + width * built.arguments.get("num_layers", 1)
+        require_memory(2 * sizes.num_nodes * widths, f"training: this '{model}' on {sizes.num_nodes:,} nodes")
     own = {key: value for key, value in built.arguments.items() if key not in channels}
     plain = {"data": data, "model": {"name": model, **own}, "training": training.model_dump(exclude={"num_threads"})}
-    width = int(built.arguments.get("hidden_channels", 1))
     work = (sizes.num_edges + sizes.num_nodes) * width + sizes.num_nodes * width * width
     return Setup(training, built, plain, options, work)
 

@@ -146,7 +146,7 @@ class Labels:
         """
         if not self._code_of:
             raise InputError(f"{self._where}: every label is missing; at least two classes are needed to learn.")
-        if len(self._code_of) > _MAX_CLASSES and 2 * len(self._code_of) > self._num_known:
+        if len(self._code_of) > _MAX_CLASSES and 10 * len(self._code_of) > self._num_known:
             raise self._too_many()
         labels = sorted(self._code_of)
         names = tuple(str(label).lower() if isinstance(label, bool) else str(label) for label in labels)

@@ -212,7 +212,7 @@ def read_table(source: Any, what: str, may_be_empty: bool = False) -> TableData:
 
 def checked_names(names: Sequence[str], table: str) -> tuple[list[str], frozenset[str]]:
     """The names of a table's columns on one line each, and those of columns that have none in the source."""
-    found: list[str] = []
+    found: dict[str, None] = {}  # in order, and quick to look up
     nameless = set()
     for number, column in enumerate(names, start=1):
         column = "".join(letter if letter.isprintable() else " " for letter in column)
@@ -221,10 +221,10 @@ def checked_names(names: Sequence[str], table: str) -> tuple[list[str], frozense
             nameless.add(column)
         if column in found:
             raise InputError(f"{table}: two columns are called '{column}'; give each its own name.")
-        found.append(column)
+        found[column] = None
     if not found:
         raise InputError(f"{table}: there are no columns.")
-    return found, frozenset(nameless)
+    return list(found), frozenset(nameless)
 
 
 def table_of(
