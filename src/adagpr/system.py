@@ -9,6 +9,7 @@ import os
 import platform
 import signal
 import threading
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -18,6 +19,8 @@ import torch
 
 from adagpr.errors import InputError
 
+# The limit is the process's, and one file at a time has it.
+_GUARD = threading.RLock()
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
@@ -99,6 +102,29 @@ def require_memory(num_bytes: float, what: str) -> None:
     room = available_memory()
     if num_bytes > room:
         raise InputError(f"{what} would take {num_bytes / 1e9:,.1f} GB, but {room / 1e9:,.1f} GB of memory are free.")
+
+
+@contextlib.contextmanager
+def memory_guard(file: str) -> Iterator[None]:
+    """Refuses the ``file`` that is read in the context if that asks for more than a quarter of the free memory.
+
+    A small file can unpack to anything. Linux keeps the limit, so that it holds inside every library.
+    """
+    room = available_memory() / 4
+    with _GUARD, contextlib.ExitStack() as stack:
+        if room < math.inf:
+            import resource
+
+            before = soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            most = used + int(room)
+            stack.callback(resource.setrlimit, resource.RLIMIT_AS, before)
+            resource.setrlimit(resource.RLIMIT_AS, (most if soft < 0 else min(most, soft), hard))
+        try:
+            yield
+        except MemoryError as error:
+            unpacked = f"unpacked it takes more than {room / 1e9:.1f} GB, a quarter of the memory that is free"
+            raise InputError(f"{file}: there is not enough memory for it; {unpacked}.") from error
 
 
 def describe_machine(seconds: float) -> dict[str, Any]:

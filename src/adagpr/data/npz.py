@@ -22,6 +22,7 @@ from numpy.lib.npyio import NpzFile
 from adagpr.data.splits import mask_split
 from adagpr.errors import InputError, unknown_name
 from adagpr.graph import Graph, Split, compact_features, edges_to_csr
+from adagpr.system import memory_guard
 
 REQUIRED = ("node_features", "node_labels", "edges")
 MASKS = ("train_masks", "val_masks", "test_masks")
@@ -65,7 +66,10 @@ def read_arrays(source: Path | bytes, file: str) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     key = ""
     try:
-        with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as stream:
+        with (
+            memory_guard(file),
+            io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as stream,
+        ):
             stored = np.load(stream, allow_pickle=False)
             if not isinstance(stored, NpzFile):
                 raise InputError(f"{file}: a single array, not an .npz file of several; write it with numpy.savez.")

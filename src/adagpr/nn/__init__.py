@@ -5,7 +5,7 @@ from adagpr.nn.adagpr_conv import AdaGPRConv
 from adagpr.nn.gcnii import GCNII
 from adagpr.nn.mlp import MLP
 from adagpr.nn.model import EDGES, Capabilities, LayerView, Model
-from adagpr.nn.registry import MODELS, ModelInfo, build, describe_model, model_class, model_options, num_bytes
+from adagpr.nn.registry import MODELS, ModelInfo, build, describe_model, model_class, model_options
 
 __all__ = [
     "EDGES",
@@ -23,5 +23,4 @@ __all__ = [
     "describe_model",
     "model_class",
     "model_options",
-    "num_bytes",
 ]

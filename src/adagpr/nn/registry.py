@@ -67,20 +67,18 @@ def model_options(name: str) -> dict[str, Any]:
     return {key: value for key, value in defaults.items() if key not in _FROM_DATA}
 
 
-def build(name: str, arguments: Mapping[str, Any]) -> Model:
-    """Makes a model from its name and arguments, to be seeded or given a state; torch's random state is kept."""
+def build(name: str, arguments: Mapping[str, Any], copies: int = 1) -> Model:
+    """Makes a model from its name and arguments, to be seeded or given a state; torch's random state is kept.
+
+    An `InputError` says so where there is no memory for so many ``copies`` of its parameters.
+    """
     model = model_class(name)
     values = check_call(model.__name__, _unwrapped(model), arguments)
     with torch.device("meta"):  # where nothing is allocated
-        required = num_bytes(model(**values))
-    require_memory(required, f"{model.__name__}: its parameters")
+        required = sum(item.numel() * item.element_size() for item in model(**values).parameters())
+    require_memory(copies * required, f"{model.__name__}: its parameters")
     with torch.random.fork_rng(devices=[]):
         return model(**values)
-
-
-def num_bytes(model: Model) -> int:
-    """Bytes of the parameters."""
-    return sum(item.numel() * item.element_size() for item in model.parameters())
 
 
 def describe_model(name: str) -> ModelInfo:

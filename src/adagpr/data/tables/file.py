@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from adagpr.data.tables.table import Named, NumberCount, TableData, checked_arrays, checked_names, table_of
 from adagpr.data.tables.values import plain, quoted, wider
 from adagpr.errors import InputError, reason_of
+from adagpr.system import memory_guard
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 _PARQUET = (".parquet", ".pq")
@@ -151,9 +152,12 @@ class TableFile(Named):
 
     def read(self, may_be_empty: bool = False) -> TableData:
         """The whole table; a header without rows is one only if it ``may_be_empty``."""
-        if self.is_text and self.names and not self._header.has_rows and not may_be_empty:
+        with memory_guard(self.name):
+            names = self.names
+        if self.is_text and names and not self._header.has_rows and not may_be_empty:
             raise InputError(f"{self.name}: there is a header but no row below it.")
-        found: TableData = self._guarded(lambda: self._table(self.names, self._read(), may_be_empty))
+        with memory_guard(self.name):
+            found: TableData = self._guarded(lambda: self._table(self.names, self._read(), may_be_empty))
         return found
 
     def blocks(self, columns: Iterable[str], rows: int = BLOCK_ROWS) -> Iterator[TableData]:
@@ -183,7 +187,7 @@ class TableFile(Named):
         """What ``read`` gives; a file that cannot be read is an `InputError`."""
         try:
             return read()
-        except InputError:
+        except (InputError, MemoryError):
             raise
         except FileNotFoundError as error:
             raise InputError(f"{self.name}: there is no such file.") from error
