@@ -80,7 +80,7 @@ SWEEPS = {
             "num_edges",
             "stored edges",
             "Ours alone on R-MAT graphs whose nodes and edges grow together; 4 layers, 64 channels, K = 4. The last "
-            "row is the p of seconds ~ edges^p, fitted to the logarithms; 1 would be linear.",
+            "row is the exponent p in seconds ~ edges^p, fitted to the logarithms; linear growth has p = 1.",
             unit=1_000_000,
         ),
     )
@@ -238,8 +238,8 @@ def memory(records: Records) -> list[str]:
     heads = [f"{value_of(record, 'num_nodes'):,} nodes, K = {record['case']['num_coeffs']}" for record in found]
     rows = [[way, *(weight(record["ways"].get(way, {})) for record in found)] for way in ways]
     text = (
-        "MB that one training step needs at its peak beyond what was there before it, and in brackets the whole "
-        "process with libraries and data. Each way runs in a fresh process. R-MAT, 4 layers, 64 channels."
+        "Peak memory of one training step beyond what was in use before it, in MB, and in brackets that of the whole "
+        "process with libraries and data. Each implementation runs in a fresh process. R-MAT, 4 layers, 64 channels."
     )
     return [text, markdown(["step MB (process MB)", *heads], rows)] if found else []
 
@@ -291,10 +291,10 @@ def many(records: Records) -> list[str]:
         return []
     found = read_json(MANY)
     text = (
-        "Ten splits of Texas with the default settings: `adagpr train texas` takes "
-        f"{spread(found['seconds']['together'])} seconds, ten times `adagpr train texas --split geom-gcn/...` "
-        f"{spread(found['seconds']['alone'])}, "
-        f"{spread(found['ratio'])} times as long, from the start of Python to the last file. The records are "
+        "Ten splits of Texas with the default settings: one command, `adagpr train texas`, takes "
+        f"{spread(found['seconds']['together'])} seconds. Ten commands, `adagpr train texas --split geom-gcn/...`, "
+        f"take {spread(found['seconds']['alone'])} seconds, {spread(found['ratio'])} times as long. Both are measured "
+        "from the start of Python to the last file. The records are "
         f"{'equal' if found['is_equal'] else 'not equal'} but for time and machine."
     )
     return [text]
@@ -312,9 +312,9 @@ def products(records: Records) -> list[str]:
             times = [number(1000 * profile["seconds"]), share(sparse), share(dense), share(sparse + dense)]
             rows.append([*network, *times, share(profile["limit_share"])])
     text = (
-        "Ours alone, 8 layers, K = 4: the share of an epoch that its matrix products take in place, The "
-        "limit is what the same products need when each runs alone, into memory that is already there, as a share of "
-        "the same epoch: with the same products on the same kernels no epoch can be shorter than that."
+        "Ours alone, 8 layers, K = 4: the share of an epoch that is spent in its matrix products. The limit is what "
+        "the same products need when each runs alone and writes into memory that is already allocated, as a share of "
+        "the same epoch: with the same products on the same kernels, no epoch can be shorter than that."
     )
     head = ["graph", "channels", "threads", "ms per epoch", "sparse products", "dense products", "together", "limit"]
     return [text, markdown(head, rows)] if rows else []
@@ -371,7 +371,7 @@ SECTIONS: dict[str, Callable[[Records], list[str]]] = {
     "Memory": memory,
     "Keeping less": saving,
     "Many runs at once": many,
-    "How much of it is products": products,
+    "How much of an epoch is matrix products": products,
     "A training with the paper's settings": accuracy,
     "The machine": machine,
 }

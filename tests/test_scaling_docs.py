@@ -81,4 +81,4 @@ def test_bytes_and_precisions_are_those_of_the_record(made_up: str) -> None:
     text = " ".join(made_up.split("\n"))
     assert "sent 1,281 bytes; the count is 1,280. From" in text
     assert "| mean | 80.00 % | 81.00 % | 4 | 2 |" in text
-    assert "differs by 1.2e-01 at most between the precisions, and by at least 1.0e+00" in text
+    assert "differ by at most 1.2e-01. For any two seeds, the largest difference is 1.0e+00 or more." in text

@@ -43,7 +43,7 @@ def use_one_core() -> None:
 
 
 def _quota() -> float:
-    """How many cores the control groups of this process give it (Linux); endless where they do not say."""
+    """How many cores the control groups of this process give it (Linux); infinite if they set no limit."""
     found = [math.inf]
     with contextlib.suppress(OSError, ValueError):
         own = Path(_CGROUP[0].read_text().rpartition("0::/")[2].strip())
@@ -85,7 +85,7 @@ def peak_memory_mb() -> float:
 
 
 def available_memory() -> float:
-    """Bytes that this process may still ask for; endless where the system does not say (Linux and its groups do)."""
+    """Bytes that this process may still ask for (Linux and its control groups); infinite where this is not known."""
     found = [float("inf")]
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()

@@ -308,7 +308,10 @@ BAD_WORDS: list[tuple[list[str], str]] = [
     (["cora", *TRAIN[1:]], "Give a data set or tables, not both: 'cora' and --nodes."),
     ([*TRAIN[1:], "--id", "idd"], "nodes.csv: Unknown column 'idd'. Did you mean 'id'?"),
     ([*TRAIN[1:], "--id", "city"], "nodes.csv, column 'city': 3 ids are in more than one row"),
-    ([*TRAIN[1:], "--id", "topic"], "nodes.csv, column 'topic': the ids cannot be the labels or the split too."),
+    (
+        [*TRAIN[1:], "--id", "topic"],
+        "nodes.csv, column 'topic': the column of ids cannot also hold the labels or the split.",
+    ),
     ([*TRAIN[1:], "--source", "from"], "edges.csv: Unknown column 'from'."),
     ([*TRAIN[1:], "--weight", "heavy"], "edges.csv: Unknown column 'heavy'."),
     ([*TRAIN[1:], "--split-column", "city"], "nodes.csv, column 'city', row 1: 'lima' is no part of a split"),

@@ -21,7 +21,7 @@ from tests.partitioning.tables import MEMORY, NUM_NODES, OPTIONS, edge_table, no
         ({"source": "from"}, "edges.feather: Unknown column 'from'"),
         ({"split_column": "name"}, "column 'name', row 1: 'nobody' is no part of a split"),
         ({"features": ("name",)}, "column 'name': no feature can be made of texts"),
-        ({"features": ("id",)}, "column 'id': a column of ids, labels or the split cannot be a feature too"),
+        ({"features": ("id",)}, "column 'id': a column of ids, labels or the split cannot also be a feature"),
         ({"label": "size"}, r"column 'size', row 1: the label is -?0\.\d+; labels must be classes, not a measure"),
         ({"id": "age"}, r"column 'age': \d+ ids are in more than one row: the first '\d+' \(rows \d+ and \d+"),
         ({"label": "name"}, "column 'name': every known label is 'nobody'; at least two classes are needed to learn"),

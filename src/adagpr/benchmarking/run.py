@@ -79,8 +79,8 @@ def bench(
 
     Args:
         name: Name of the set of cases; see `adagpr.benchmarking.SETS`.
-        out: Folder of the records, one file per case. A case whose record is there is not measured again; a profile
-            always is, and has its flame graph beside it, for https://www.speedscope.app.
+        out: Folder of the records, one file per case. A case with a record is not measured again; a profile is always
+            made anew, with a flame graph for https://www.speedscope.app beside it.
         profile: Take one epoch of each case apart instead of comparing.
         on_case: Called with each case and its record or profile as soon as it is there.
     """
@@ -126,10 +126,11 @@ def flame_graph_path(case: Case, folder: Path) -> Path:
 def run_case(case: Case) -> Record:
     """Measures all implementations of one case and returns the record.
 
-    The record has the keys ``format``, ``case``, ``data`` (sizes), ``ways`` and ``machine``. Of ``ways``, one whose
-    library is missing has a ``status`` that says so, and nothing else. The others have, where timed, ``num_threads``,
-    ``trials`` (seconds by threads), ``largest_difference``, ``seconds`` of an epoch and ``ratio`` to ours, both with
-    quartiles; where memory is measured, ``memory_mb`` of a training step or, if that failed, ``memory_failed``.
+    The record has the keys ``format``, ``case``, ``data`` (sizes), ``ways`` and ``machine``. In ``ways``, an
+    implementation whose library is missing has only a ``status`` that says so. The others have, if timed,
+    ``num_threads``, ``trials`` (seconds by threads), ``largest_difference``, ``seconds`` of an epoch and ``ratio`` to
+    ours, both with quartiles; if memory is measured, ``memory_mb`` of a training step or, if that failed,
+    ``memory_failed``.
     """
     started = time.perf_counter()
     graph, split = load_graph(case)

@@ -123,7 +123,7 @@ class Bars:
     def update(
         self, description: str, done: float = 0, total: float | None = None, note: str = "", key: Hashable = None
     ) -> None:
-        """Moves a bar on, to ``done`` of ``total`` if that is known; ``key`` says which bar if there are several."""
+        """Sets a bar to ``done`` of ``total``, if that is known; ``key`` says which bar if there are several."""
         if self._progress is None:
             return
         description, note = escaped(description), escaped(note)

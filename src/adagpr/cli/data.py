@@ -71,7 +71,7 @@ def info(
 def fetch(
     names: Names = None,
     all_sets: Annotated[bool, Option("--all", help="Download every data set.")] = False,
-    force: Annotated[bool, Option("--force", help="Download files again that are already here.")] = False,
+    force: Annotated[bool, Option("--force", help="Download also those files that are already here.")] = False,
     base_url: Annotated[
         str | None, Option("--from", metavar="URL", help="An http(s) mirror with the layout of the data folder.")
     ] = None,

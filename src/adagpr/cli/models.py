@@ -25,7 +25,7 @@ def models(
     found = [describe_model(key) for key, reason in reasons.items() if reason is None]
     headings, texts = ("name", "paper", "layers", "parameters", "good for"), ("paper", "good for")
     rows = [(row.name, row.paper, str(row.num_layers or "-"), f"{row.num_parameters:,}", row.good_for) for row in found]
-    remark = "Layers are the default; parameters are counted for Cora. Options of one: adagpr models NAME"
+    remark = "Layers by default; parameters are counted for Cora. To see a model's options: adagpr models NAME"
     show_result(as_json, list(map(asdict, found)), table(headings, rows, left=texts, wrap=texts), "", remark)
     note(*(f"'{key}' is left out. {reason}" for key, reason in reasons.items() if reason is not None))
 
@@ -44,4 +44,4 @@ def _show_one(name: str, as_json: bool) -> None:
         rows = [(key, "none" if value is None else json.dumps(value)) for key, value in options.items()]
         # Both tables have the columns of the wider one.
         show(table((heading.ljust(20), "default"), rows, left=("default",)), "")
-    show("Both are given as --set OPTION=VALUE; docs/models.md says what those of training do.")
+    show("Set an option of either kind with --set OPTION=VALUE; docs/models.md explains those of training.")

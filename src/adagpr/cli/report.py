@@ -17,7 +17,7 @@ def report(
     out: Annotated[Path, Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
     name: Annotated[
         list[str] | None,
-        Option(help="Name of a folder on the page; repeat it for each. Default: data set and model."),
+        Option(help="Title of a run on the page; repeat it for each RUN. Default: data set and model."),
     ] = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
@@ -37,7 +37,9 @@ def plot(
     out: Annotated[Path, Option("--out", "-o", help="Folder of the pictures.")] = Path("figures"),
     only: Annotated[
         list[str] | None,
-        Option(help="Only coefficients, evolution, training, worth, filter, smoothing, trust or bound; repeatable."),
+        Option(
+            help="Draw only coefficients, evolution, training, worth, filter, smoothing, trust or bound; repeatable."
+        ),
     ] = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,

@@ -31,12 +31,13 @@ def reproduce(
     ] = None,
     only: Annotated[
         list[str] | None,
-        Option(help="Rows by name or a part of it, such as adagpr, texas or table2_gcn_cora:2,4; repeatable."),
+        Option(help="Rows by name or part of a name, such as adagpr, texas or table2_gcn_cora:2,4; repeatable."),
     ] = None,
     seeds: Annotated[
         int | None,
         Option(
-            min=1, help="Seeds per split. Default: 1 on ten splits, 3 on public ones, 1 on Pubmed from 32 layers on."
+            min=1,
+            help="Seeds per split. Default: 1 on ten splits, 3 on public ones, but 1 on Pubmed with 32 layers or more.",
         ),
     ] = None,
     jobs: Jobs = None,

@@ -43,7 +43,7 @@ def train(
     tables: dict[str, Any],
     partitions: Annotated[
         Path | None,
-        Option(help="Train on a folder that adagpr partition made, with one process or with several of torchrun."),
+        Option(help="Train on a folder that adagpr partition made, with one process, or several started by torchrun."),
     ] = None,
     batch_parts: Annotated[
         int | None,

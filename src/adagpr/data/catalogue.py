@@ -61,9 +61,9 @@ class Counts(Strict):
 class DatasetRow(Strict):
     """One data set of the catalogue.
 
-    Without a ``source`` it needs no file; ``stem`` is its name in the names of files. Of its ``splits`` the first is
-    that of its protocol, ``row_normalize`` is whether that divides features by their row sum, and ``oddities`` are what
-    a reader of its numbers must know, one sentence each.
+    Without a ``source`` it needs no file; ``stem`` is its name in the names of files. Its protocol uses the first of
+    its ``splits``, and divides features by their row sum if ``row_normalize`` is true. ``oddities`` are what a reader
+    of its numbers must know, one sentence each.
     """
 
     name: str

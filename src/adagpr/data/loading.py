@@ -102,7 +102,7 @@ def load(
 
 
 def _check_options(name: str, options: dict[str, Any]) -> None:
-    """Refuses options that nobody would look at."""
+    """Refuses options that would be ignored."""
     if options and name not in ("csbm", "tables"):
         raise InputError(f"load: {', '.join(options)}: only csbm and tables take options, not '{name}'.")
     parameters = inspect.signature(csbm if name == "csbm" else from_tables).parameters

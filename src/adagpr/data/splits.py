@@ -1,7 +1,7 @@
 """Which nodes a model learns from, is chosen on, and is reported on.
 
 Splits by class are drawn from their own random stream, so that the same seed gives the same split whatever else was
-drawn before. What texts ask for a split is told by `adagpr.load`.
+drawn before. See `adagpr.load` for the names by which a split is asked for.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ def random_split(y: Tensor, seed: int = 0, fractions: Sequence[float] = DEFAULT_
     """Draws one split class by class.
 
     Every class gives each part its fraction, rounded; a class of three nodes or more gives each part at least one
-    node. A class of one node trains, and of two one trains and one tests. Nodes without a label, which ``y`` says by
-    -1, are in no part, and so are those that the ``fractions``, each above 0, leave of the whole.
+    node. If a class has one node, it is a training node; if it has two, one is for training and one for the test.
+    Nodes without a label (-1 in ``y``) are in no part, and neither is the rest if the ``fractions``, each above 0,
+    sum to less than 1.
     """
     check_seed("random_split", seed)
     shares = _check_fractions(fractions)
@@ -70,19 +71,19 @@ def mask_split(train: np.ndarray, val: np.ndarray, test: np.ndarray, name: str) 
 
 
 def parse_split(spec: str, offered: Iterable[str], count: int, see: str) -> tuple[str, int | None]:
-    """The kind of a split that is asked for, and the number behind the stroke if there is one.
+    """The kind of a split that is asked for, and the number after the slash if there is one.
 
     The kind must be one of those ``offered``; ``count`` is how many numbered splits there are of kinds that are not
     drawn by a seed, and ``see`` the command that lists the kinds.
     """
     kinds = list(offered)
-    kind, stroke, number = spec.partition("/")
-    if kind not in kinds or (stroke and kind not in (*_DRAWN, "geom-gcn", "given")):
+    kind, slash, number = spec.partition("/")
+    if kind not in kinds or (slash and kind not in (*_DRAWN, "geom-gcn", "given")):
         raise unknown_name("split", spec, kinds, see=see)
-    if not stroke:
+    if not slash:
         return kind, None
     if not (number.isascii() and number.isdigit()):
-        raise InputError(f"Split '{spec}': what follows the stroke must be a whole number, got '{number}'.")
+        raise InputError(f"Split '{spec}': what follows the slash must be a whole number, got '{number}'.")
     if kind not in _DRAWN and int(number) >= count:
         raise InputError(f"Split '{spec}': the data set's splits are {kind}/0 to {kind}/{count - 1}.")
     return kind, int(number)
@@ -95,7 +96,7 @@ def check_seed(who: str, seed: int) -> None:
 
 
 def _check_fractions(fractions: Sequence[float]) -> np.ndarray:
-    """The fractions as an array, once they are known to be fit for use."""
+    """The fractions as an array, checked."""
     try:
         shares = np.asarray(fractions, dtype=np.float64)
     except (TypeError, ValueError):

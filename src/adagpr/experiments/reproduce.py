@@ -62,7 +62,8 @@ def reproduce(
     Args:
         targets: Some of `adagpr.experiments.TARGETS`, by default all.
         only: Patterns of rows, such as ``adagpr``, ``texas`` or ``table2_gcn_cora:2,4``; by default all.
-        seeds: Seeds for each split; by default 1 on ten splits, 3 on public ones, 1 on Pubmed from 32 layers on.
+        seeds: Seeds for each split; by default 1 on ten splits, 3 on public ones, but 1 on Pubmed with 32 layers or
+            more.
         jobs: Number of processes, by default one for each core.
         data_root: Folder of the data files; see `adagpr.load`.
         out: Folder of tables, figures and records.

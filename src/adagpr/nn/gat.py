@@ -61,7 +61,7 @@ class GAT(Model):
 
     name = "gat"
     paper = "Velickovic et al., 2018"
-    good_for = "graphs whose neighbours differ in worth; attention over edges"
+    good_for = "graphs where some neighbours matter more; attention over edges"
 
     @checked
     def __init__(

@@ -75,7 +75,7 @@ class GraphSAGE(Model):
 
     name = "graphsage"
     paper = "Hamilton et al., 2017"
-    good_for = "graphs whose nodes differ from their neighbours; a map of their own"
+    good_for = "nodes that differ from their neighbours, and get a map of their own"
 
     @checked
     def __init__(

@@ -34,7 +34,7 @@ class TrainingConfig(BaseModel):
     Attributes:
         seed: Seed of parameters and dropout.
         lr: Adam's learning rate.
-        max_epochs: At most so many epochs.
+        max_epochs: Largest number of epochs.
         weight_decay: Decay of all parameters, or one per named parameter group.
         decay: ``"adam"`` adds ``w * parameter`` to the gradient, as Adam's own L2 decay does. ``"penalty"`` adds
             ``w * |parameter|^2`` to the loss, as the paper does for its semi-supervised runs.

@@ -49,7 +49,7 @@ def blind(graph: Graph, split: Split) -> tuple[Graph, Split]:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """What a study is about; all splits are tested on, trials train on those at the positions ``tuned``."""
+    """What a study is about. Trials train on the splits at the positions ``tuned``; the test uses all splits."""
 
     graph: Graph
     splits: Sequence[Split]
@@ -71,7 +71,9 @@ class Study:
         """Raises an `InputError` unless every choice and both ends of every range can be trained."""
         for name in ("seed", "num_threads"):
             if name in self.space.fixed or name in self.space.search:
-                raise InputError(f"A search space cannot hold {name}: one seed and one thread serve all trials.")
+                raise InputError(
+                    f"A search space cannot hold {name}: all trials have the same seed and use one thread."
+                )
         if "class_weights" in self.space.search:
             raise InputError(
                 "class_weights cannot be searched: losses with other weights are not comparable. Fix them."
@@ -279,7 +281,7 @@ def _importance(opened: optuna.Study, study: Study) -> dict[str, float]:
 
 
 def _remembered(folder: Path, best: dict[str, Any]) -> dict[str, Any]:
-    """The choice, with the time when it was first made, and earlier tests: whoever adds trials has seen those."""
+    """The choice, with the time when it was first made, and earlier tests: a person who adds trials has seen them."""
     path = folder / "study.json"
     old: dict[str, Any] = files.read_json(path) if path.exists() else {}
     tests: list[dict[str, Any]] = old.get("earlier_tests", [])

@@ -88,7 +88,7 @@ def find_columns(
     taken = [column for column in (label, split) if column is not None]
     key = _id_column(nodes, edges, source, id, taken)
     if key in taken:
-        raise InputError(f"{nodes.where(key)}: the ids cannot be the labels or the split too.")
+        raise InputError(f"{nodes.where(key)}: the column of ids cannot also hold the labels or the split.")
     return Columns(label, key, source, target, weight, split)
 
 
@@ -102,7 +102,7 @@ def feature_columns(nodes: Table, taken: Sequence[str], features: Sequence[str] 
     for column in features or ():
         nodes.require(column)
         if column in taken:
-            raise InputError(f"{nodes.where(column)}: a column of ids, labels or the split cannot be a feature too.")
+            raise InputError(f"{nodes.where(column)}: a column of ids, labels or the split cannot also be a feature.")
     if features is not None:
         return [column for column in nodes.names if column in features], []
     unused = ", ".join(sorted(nodes.nameless - set(taken)))
@@ -133,7 +133,7 @@ def _edge_columns(
     source = free.pop(0) if source is None else source
     target = free.pop(0) if target is None else target
     if source == target:
-        raise InputError(f"{edges.where(source)}: source and target must be two columns.")
+        raise InputError(f"{edges.where(source)}: source and target must be different columns.")
     return source, target, weight
 
 
@@ -161,7 +161,7 @@ def _id_column(nodes: Table, edges: Table, source: str, given: str | None, taken
             return column
     raise InputError(
         f"{nodes.name}: no column of ids was found: none is called id or node_id, and none names the nodes in "
-        f"{edges.where(source)}. Name it."
+        f"{edges.where(source)}. Name the column with the option id."
     )
 
 

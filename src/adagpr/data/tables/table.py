@@ -46,7 +46,7 @@ class Named:
         return kind_of_type(self.type_of(column))
 
     def require(self, *columns: str | None) -> None:
-        """Raises an `InputError` that offers the nearest name unless there are such columns; none is always there."""
+        """Raises an `InputError` that offers the nearest name if one of the columns is missing; ``None`` is ignored."""
         for column in columns:
             if column is None or column in self.names:
                 continue
@@ -158,7 +158,7 @@ class TableData(Named):
 
 @dataclass
 class NumberCount:
-    """How many known values of a text file's column are numbers, and row and text of the first that is none."""
+    """How many known values of a text file's column are numbers, and row and text of the first that is not."""
 
     num_known: int = 0
     num_numbers: int = 0
@@ -192,7 +192,7 @@ def _first_failing(values: Any) -> int | None:
 def read_table(source: Any, what: str, may_be_empty: bool = False) -> TableData:
     """Reads a file, an Arrow table, a data frame, anything that gives Arrow's data, or a dictionary of columns.
 
-    In errors it is called ``what`` unless it is a file; a header without rows is a table only if it ``may_be_empty``.
+    In errors it is called ``what`` unless it is a file; a header without rows is refused unless it ``may_be_empty``.
     """
     if isinstance(source, TableData):
         return source

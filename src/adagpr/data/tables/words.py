@@ -76,8 +76,8 @@ def _split(texts: Any) -> tuple[np.ndarray, np.ndarray, Any]:
 def choose_words(tokens: Tokens, limit: int) -> tuple[list[str], list[float], int]:
     """The vocabulary in alphabetical order, the weight of each word, and how many words were left out for the limit.
 
-    A word counts if it is in at least two texts. Of more than ``limit`` those in most texts stay, ties going to the
-    first in the alphabet, so that the order of the rows changes nothing.
+    A word counts if it is in at least two texts. If there are more than ``limit``, those that are in most texts are
+    kept; of equally frequent ones, those first in the alphabet. So the order of the rows changes nothing.
     """
     num_texts = np.bincount(tokens.codes, minlength=len(tokens.words))
     count_of = {tokens.words[code]: int(num_texts[code]) for code in np.flatnonzero(num_texts >= _MIN_TEXTS)}
