@@ -9,7 +9,7 @@ import os
 import re
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -46,6 +46,31 @@ def cache_folder() -> Path:
     """The user's cache for this package, below ``XDG_CACHE_HOME`` where that is set."""
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "adagpr"
+
+
+def _mark(path: str | os.PathLike[str]) -> Path:
+    return cache_folder() / "named" / hashlib.sha256(os.fsencode(Path(path).resolve())).hexdigest()
+
+
+def remember_named(*paths: str | os.PathLike[str]) -> None:
+    """Keeps in the user's cache that the user named these files, so that the runs on them may open them again."""
+    for path in paths:
+        # Without a cache they are named again each time.
+        with contextlib.suppress(OSError):
+            _mark(path).parent.mkdir(parents=True, exist_ok=True)
+            _mark(path).touch()
+
+
+def require_named(paths: Iterable[Path | str], author: Path | None, way: str) -> None:
+    """Refuses files that the user never named, and only ``author`` did, a configuration or a run's folder.
+
+    Those in the author's own folder are fine; ``way`` is how to name the others.
+    """
+    home = None if author is None else (author if author.is_dir() else author.parent).resolve()
+    for path in paths:
+        if not (_mark(path).exists() or (home is not None and Path(path).resolve().is_relative_to(home))):
+            named = f"{author or 'The run'} names the file {path}"
+            raise InputError(f"{named}, which is not opened unless you name it: {way}.")
 
 
 def make_folder(path: Path) -> None:

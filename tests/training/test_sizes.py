@@ -43,7 +43,8 @@ def test_a_training_that_does_not_fit_leaves_nothing_behind(
 ) -> None:
     monkeypatch.setattr("adagpr.system.available_memory", lambda: 2e10)
     graph = make_graph()
-    split = adagpr.Split(*(graph.y.new_tensor(part) for part in ([0, 1, 2, 3], [4, 5], [6, 7])))
+    train, val, test = (graph.y.new_tensor(part) for part in ([0, 1, 2, 3], [4, 5], [6, 7]))
+    split = adagpr.Split(train, val, test)
     with pytest.raises(InputError, match=words):
         adagpr.fit(graph, split, out=tmp_path / "run", **options)
     assert not list(tmp_path.iterdir())

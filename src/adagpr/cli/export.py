@@ -9,7 +9,7 @@ from typer import Option
 
 import adagpr
 from adagpr.cli.console import show_result, table
-from adagpr.cli.options import AsJson, DataRoot, MovedFile, TrainedRun
+from adagpr.cli.options import AsJson, DataRoot, RunFiles, TrainedRun
 
 if TYPE_CHECKING:
     from adagpr.exporting import ExportFormat, ExportReport
@@ -23,7 +23,7 @@ def export(
     out: Annotated[
         Path | None, Option("--out", "-o", metavar="FILE", help="The file to write. Default: exported.* in the run.")
     ] = None,
-    dataset: MovedFile = None,
+    dataset: RunFiles = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:

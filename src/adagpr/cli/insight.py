@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 import adagpr
 from adagpr.cli.console import hops_that_fit, pluralize, show, show_json, show_result, show_section, table
-from adagpr.cli.options import AsJson, DataRoot, MovedFile, TrainedRun
+from adagpr.cli.options import AsJson, DataRoot, RunFiles, TrainedRun
 
 if TYPE_CHECKING:
     from adagpr.insight import Bounds, Explanation, NodeExplanation
@@ -25,7 +25,7 @@ def explain(
     run: TrainedRun,
     node: Annotated[str | None, Option(metavar="ID", help="Also explain the prediction of this node.")] = None,
     out: Annotated[Path | None, Option(help="Also write the tables into this folder, as Parquet files.")] = None,
-    dataset: MovedFile = None,
+    dataset: RunFiles = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
@@ -153,7 +153,7 @@ def _show_node(node: NodeExplanation) -> None:
 def bounds(
     run: TrainedRun,
     delta: Annotated[float, Option(help="The bound holds with probability 1 - delta.")] = 0.05,
-    dataset: MovedFile = None,
+    dataset: RunFiles = None,
     num_probes: Annotated[int, Option(help="Number of random vectors, if the spectrum is estimated.")] = 16,
     num_steps: Annotated[int, Option(help="Lanczos steps per random vector.")] = 64,
     max_exact: Annotated[int, Option(help="Largest number of nodes for which the spectrum is exact.")] = 5_000,

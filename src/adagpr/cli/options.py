@@ -16,7 +16,7 @@ from typer import Argument, Option
 import adagpr
 from adagpr.cli.console import show
 from adagpr.errors import InputError, unknown_name
-from adagpr.files import none_from_text, read_toml
+from adagpr.files import none_from_text, read_toml, require_named
 
 AsJson = Annotated[bool, Option("--json", help="Print the result as JSON.")]
 Dataset = Annotated[
@@ -24,7 +24,14 @@ Dataset = Annotated[
 ]
 DataRoot = Annotated[Path | None, Option(help="Folder of the data files. Default: $ADAGPR_DATA, else a cache.")]
 Jobs = Annotated[int | None, Option(min=1, help="Number of processes. Default: one per core.")]
-MovedFile = Annotated[str | None, Option(help="Where the run's .npz file is now, if it has moved.")]
+RunFiles = Annotated[
+    list[str] | None,
+    Option(
+        "--dataset",
+        help="The run's .npz file, or its table of nodes and, with the option again, of edges; "
+        "for a run that you did not train, or whose files have moved.",
+    ),
+]
 SplitName = Annotated[
     str | None,
     Option(
@@ -135,6 +142,7 @@ def read_request(
         if key in data:
             raise InputError(f"data.{key} cannot be set; see: adagpr train --help")
     tables = tables or {}
+    _check_named(path, dataset or named["dataset"], data, tables, is_own=dataset is not None)
     check_tables(dataset, tables, data if named["dataset"] == "tables" else {})
     if tables:
         dataset = "tables"
@@ -148,6 +156,19 @@ def read_request(
         # Whoever asks for other data does not repeat a run.
         {} if dataset or split else sums,
     )
+
+
+def _check_named(
+    path: Path | None, dataset: str | None, data: Mapping[str, Any], tables: Mapping[str, Any], is_own: bool
+) -> None:
+    """Refuses files that are named by the configuration alone, and lie elsewhere than it."""
+    if is_own or path is None:
+        return
+    if dataset == "tables":
+        files = [data[key] for key in ("nodes", "edges") if key in data and key not in tables]
+        require_named(files, path, "--nodes FILE --edges FILE --label COLUMN")
+    elif dataset is not None and dataset.endswith(".npz"):
+        require_named([dataset], path, "adagpr train FILE --config ...")
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 import adagpr
 from adagpr.cli.console import show_result
-from adagpr.cli.options import AsJson, DataRoot
+from adagpr.cli.options import AsJson, DataRoot, RunFiles
 
 
 def report(
@@ -19,6 +19,7 @@ def report(
         list[str] | None,
         Option(help="Title of a run on the page; repeat it for each RUN. Default: data set and model."),
     ] = None,
+    dataset: RunFiles = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
@@ -26,7 +27,7 @@ def report(
 
     For example: adagpr report runs/texas-adagpr runs/texas-gcn -o texas.html
     """
-    file = adagpr.report(runs, out, names=name or None, data_root=data_root)
+    file = adagpr.report(runs, out, names=name or None, dataset=dataset, data_root=data_root)
     size = file.stat().st_size
     plain = {"file": str(file), "bytes": size, "runs": [str(run) for run in runs]}
     show_result(as_json, plain, f"{file}  {size / 1e6:.1f} MB")
@@ -41,6 +42,7 @@ def plot(
             help="Draw only coefficients, evolution, training, worth, filter, smoothing, trust or bound; repeatable."
         ),
     ] = None,
+    dataset: RunFiles = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
@@ -48,5 +50,5 @@ def plot(
 
     For example: adagpr plot runs/texas-adagpr --only evolution -o figures
     """
-    files = [str(file) for file in adagpr.plot(run, out, only=only or (), data_root=data_root).files]
+    files = [str(file) for file in adagpr.plot(run, out, only=only or (), dataset=dataset, data_root=data_root).files]
     show_result(as_json, files, *files)

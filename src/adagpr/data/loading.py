@@ -22,6 +22,7 @@ from adagpr.data.planetoid import graph_from_planetoid
 from adagpr.data.splits import labelled_split, parse_split, random_split
 from adagpr.data.tables import from_tables, read_tables, stratified_split
 from adagpr.errors import InputError, unknown_name
+from adagpr.files import remember_named
 from adagpr.graph import Graph, Split, compact_features
 
 
@@ -73,6 +74,7 @@ def load(
     _check_options(text, options)
     if dataset is None:
         graph, fixed = graph_from_npz(Path(text), str(Path(text)), Path(text).stem)
+        remember_named(text)
         offered = ["given", "random"] if fixed else ["random"]
         kind, number = parse_split(split or offered[0], offered, len(fixed), "adagpr data --help")
     else:

@@ -18,7 +18,7 @@ from adagpr.exporting.safetensors import to_safetensors
 from adagpr.exporting.torch import to_torch
 from adagpr.files import digest, make_folder, write_bytes
 from adagpr.graph import Graph
-from adagpr.insight import graph_of
+from adagpr.insight import DatasetFiles, graph_of
 from adagpr.nn import EDGES, Model
 from adagpr.ops import features, operator
 from adagpr.training import Run, load_run
@@ -106,7 +106,7 @@ def export(
     out: Path | str | None = None,
     *,
     graph: Graph | None = None,
-    dataset: str | None = None,
+    dataset: DatasetFiles = None,
     data_root: Path | str | None = None,
 ) -> ExportReport:
     """Writes what a trained AdaGPR or GCNII still computes into one file, and says how much that saved.

@@ -4,12 +4,13 @@ from adagpr.insight.bounds import Bounds, bounds
 from adagpr.insight.compare import Comparison, compare, folder_of_runs, folders_of_runs, settings_of
 from adagpr.insight.explain import Explanation, explain
 from adagpr.insight.node import MOST_HOPS, NodeExplanation, explain_node
-from adagpr.insight.source import data_of, graph_of
+from adagpr.insight.source import DatasetFiles, data_of, graph_of
 
 __all__ = [
     "MOST_HOPS",
     "Bounds",
     "Comparison",
+    "DatasetFiles",
     "Explanation",
     "NodeExplanation",
     "bounds",

@@ -13,7 +13,7 @@ import torch
 
 from adagpr.errors import InputError
 from adagpr.graph import Graph
-from adagpr.insight.source import graph_of
+from adagpr.insight.source import DatasetFiles, graph_of
 from adagpr.insight.theorem import LayerBound, Sizes, Total, Transductive, all_totals, layer_bounds, transductive_of
 from adagpr.nn import EDGES, Model
 from adagpr.ops import (
@@ -65,7 +65,7 @@ def bounds(
     run: Run | Path | str,
     *,
     graph: Graph | None = None,
-    dataset: str | None = None,
+    dataset: DatasetFiles = None,
     delta: float = 0.05,
     max_exact: int = MAX_EXACT,
     num_probes: int = NUM_PROBES,
@@ -78,7 +78,7 @@ def bounds(
     Args:
         run: A run of AdaGPR or GCNII, or its folder.
         graph: The graph that it was trained on, if `adagpr.load` cannot give it again.
-        dataset: Where the run's file is now, if it has moved.
+        dataset: Where the run's file is now, if it has moved or only the run names it; two for tables.
         delta: The transductive bound holds with probability ``1 - delta``; in (0, 1).
         max_exact: Nodes up to which all eigenvalues are computed; above, sums over them are estimated.
         num_probes: Random starts of an estimate.

@@ -33,7 +33,7 @@ from adagpr.errors import InputError
 from adagpr.files import make_folder, write_atomically
 from adagpr.graph import Graph, Split
 from adagpr.insight.node import NodeExplanation, distances, explain_node, total_hops
-from adagpr.insight.source import data_of
+from adagpr.insight.source import DatasetFiles, data_of
 from adagpr.nn import Model
 from adagpr.ops import Direction, Operator, features, normalised, operator
 from adagpr.seeding import stream
@@ -144,7 +144,7 @@ def explain(
     node: object = None,
     graph: Graph | None = None,
     split: Split | None = None,
-    dataset: str | None = None,
+    dataset: DatasetFiles = None,
     data_root: Path | str | None = None,
 ) -> Explanation:
     """Explains what a run of AdaGPR or GCNII does with its graph.
@@ -154,7 +154,7 @@ def explain(
         node: Id of a node, to take its prediction apart; see `adagpr.insight.node`.
         graph: The run's graph, if it did not come from `adagpr.load`; with ``split``.
         split: The run's split.
-        dataset: Where the run's file is now, if it has moved.
+        dataset: Where the run's file is now, if it has moved or only the run names it; two for tables.
         data_root: Folder of the data files; see `adagpr.load`.
 
     Raises:

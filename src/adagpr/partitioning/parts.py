@@ -151,7 +151,7 @@ class Part:
     def check(self) -> None:
         """Raises an `InputError` that names the first file which is missing, altered or of another partition."""
         for name in FILES:
-            path, known = self.folder / name, self.info.files[name]
+            path, known = self._path(name), self.info.files[name]
             if not path.is_file():
                 raise InputError(f"{path} is missing. Copy it from where the partition was made, or partition again.")
             key = _key_of(path)
@@ -160,9 +160,16 @@ class Part:
             if path.stat().st_size != known["bytes"] or sha256_file(path) != known["sha256"]:
                 raise InputError(f"{path} was altered: its sum differs from the manifest's. Partition again.")
 
+    def _path(self, name: str) -> Path:
+        """A file of the part; a link out of the folder of the partition is an `InputError`."""
+        path = self.folder / name
+        if not path.resolve().is_relative_to(self.folder.parent.resolve()):
+            raise InputError(f"{path} leads out of the folder of the partition. Copy the file in its place.")
+        return path
+
     def nodes(self) -> pa.Table:
         """Ids and positions of the nodes."""
-        path = self.folder / "nodes.arrow"
+        path = self._path("nodes.arrow")
         try:
             with pa.memory_map(str(path)) as source:
                 return pa.ipc.open_file(source).read_all()
@@ -171,7 +178,7 @@ class Part:
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         """All tensors of a file, mapped into memory and not copied."""
-        path = self.folder / name
+        path = self._path(name)
         try:
             return safetensors.torch.load_file(path)
         except (OSError, SafetensorError) as error:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from adagpr.charts import Axis, Bars, Chart, HeatMap, Line, Lines, figure, picture_files, ramp
 from adagpr.errors import InputError, unknown_name
 from adagpr.files import make_folder, write_bytes
+from adagpr.insight import DatasetFiles
 from adagpr.reporting.reported_model import ReportedModel, read_model
 from adagpr.training import Run, coefficient_column
 
@@ -294,7 +295,12 @@ class Plots:
 
 
 def plot(
-    run: Path | str, out: Path | str | None = None, *, only: Sequence[str] = (), data_root: Path | str | None = None
+    run: Path | str,
+    out: Path | str | None = None,
+    *,
+    only: Sequence[str] = (),
+    data_root: Path | str | None = None,
+    dataset: DatasetFiles = None,
 ) -> Plots:
     """Draws the charts of a run, or of several runs of one model.
 
@@ -304,6 +310,7 @@ def plot(
         only: Which sections: ``coefficients``, ``evolution``, ``training``, ``worth``, ``filter``, ``smoothing``,
             ``trust`` or ``bound``. By default all that there is something to draw for.
         data_root: Folder of the data files; see `adagpr.load`.
+        dataset: The run's file, or two tables; see `adagpr.explain`.
 
     Raises:
         InputError: There is no such section, no complete run, or nothing to draw.
@@ -311,7 +318,7 @@ def plot(
     for name in only:
         if name not in SECTIONS:
             raise unknown_name("picture", name, tuple(SECTIONS))
-    model = read_model(run, data_root=data_root)
+    model = read_model(run, data_root=data_root, dataset=dataset)
     figures: dict[str, Figure] = {}
     for anchor, (_, draw) in SECTIONS.items():
         charts = list(draw(model)) if not only or anchor in only else []

@@ -14,7 +14,7 @@ from adagpr.charts import render
 from adagpr.errors import InputError
 from adagpr.files import make_folder, to_toml, write_bytes, write_text
 from adagpr.graph import Graph, Split
-from adagpr.insight import Comparison, Explanation, compare
+from adagpr.insight import Comparison, DatasetFiles, Explanation, compare
 from adagpr.reporting.charts import SECTIONS
 from adagpr.reporting.reported_model import ReportedModel, read_model
 from adagpr.training import Run
@@ -28,6 +28,7 @@ def report(
     graph: Graph | None = None,
     splits: Sequence[Split] = (),
     data_root: Path | str | None = None,
+    dataset: DatasetFiles = None,
 ) -> Path:
     """Writes the page of runs.
 
@@ -39,6 +40,7 @@ def report(
         graph: The graph of the runs, where it is at hand.
         splits: Its splits, likewise.
         data_root: Folder of the data files; see `adagpr.load`.
+        dataset: The runs' file, or two tables; see `adagpr.explain`.
 
     Raises:
         InputError: A folder holds no complete run, or runs of more than one model.
@@ -52,7 +54,7 @@ def report(
         raise InputError(f"report: {target} is a folder; name a file such as {target / 'report.html'}.")
     called: Sequence[str | None] = names or [None] * len(runs)
     named = zip(runs, called, strict=True)
-    models = _told_apart([read_model(each, name, graph, splits, data_root) for each, name in named])
+    models = _told_apart([read_model(each, name, graph, splits, data_root, dataset) for each, name in named])
     make_folder(target.parent)
     histories = [_history_beside(model, target, number) for number, model in enumerate(models)]
     write_text(target, page(models, histories))

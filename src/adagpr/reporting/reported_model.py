@@ -14,7 +14,17 @@ import pyarrow.compute as pc
 
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
-from adagpr.insight import Bounds, Explanation, bounds, data_of, explain, folder_of_runs, folders_of_runs, settings_of
+from adagpr.insight import (
+    Bounds,
+    DatasetFiles,
+    Explanation,
+    bounds,
+    data_of,
+    explain,
+    folder_of_runs,
+    folders_of_runs,
+    settings_of,
+)
 from adagpr.statistics import interval, share_interval
 from adagpr.task import Calibration, calibration
 from adagpr.training import Run, load_run
@@ -76,6 +86,7 @@ def read_model(
     graph: Graph | None = None,
     splits: Sequence[Split] = (),
     data_root: Path | str | None = None,
+    dataset: DatasetFiles = None,
 ) -> ReportedModel:
     """Takes runs of one model, or reads them from their folder, and explains the first; see `adagpr.report`."""
     folder = folder_of_runs(source)
@@ -89,7 +100,7 @@ def read_model(
     explanation = found = None
     try:
         if split is None and runs[0].model.capabilities.hop_weights:
-            graph, split = data_of(runs[0], None, None, None, data_root)
+            graph, split = data_of(runs[0], None, None, dataset, data_root)
         explanation = explain(runs[0], graph=graph if split is not None else None, split=split)
     except InputError as error:
         left_out.append(f"What the model does with its graph is left out. {error}")

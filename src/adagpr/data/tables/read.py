@@ -36,6 +36,7 @@ from adagpr.data.tables.recipe import Recipe, numbers_of
 from adagpr.data.tables.table import TableData, read_table
 from adagpr.data.tables.values import is_number_text, pluralize, quoted
 from adagpr.errors import InputError
+from adagpr.files import remember_named
 from adagpr.graph import Graph, Split, edges_to_csr
 
 _PATH = (str, os.PathLike)
@@ -149,6 +150,7 @@ def read_tables(
         given |= {"directed": directed or None, "as_is": as_is or None, "split_column": split_column}
         origin = {"name": "tables", "nodes": os.fspath(nodes), "edges": os.fspath(edges), "label": label}
         origin |= {key: value for key, value in given.items() if value is not None}
+        remember_named(nodes, edges)
     name = (Path(nodes).name.partition(".")[0] if isinstance(nodes, _PATH) else "") or "tables"
     node_ids = ids.to_numpy() if pa.types.is_integer(ids.type) else np.array(ids.to_pylist(), dtype=object)
     graph = Graph(made.x, adj, y, names, node_ids, name, messages, origin, stored)
