@@ -34,7 +34,7 @@ def test_a_study_is_shown_printed_as_json_and_trained_from(
     code, out, err = call("tune", *words, "--json")
     assert (code, err) == (0, "")
     record: dict[str, Any] = json.loads(out)
-    assert record["command"] == "adagpr tune " + " ".join(words)
+    assert record["machine"]["command"] == "adagpr tune " + " ".join(words)
     assert record == {"folder": "study", **read_json(tmp_path / "study" / "study.json")}
     assert record["study"]["space"]["name"] == "general"
     assert call("tune", *words) == (0, shown, "")

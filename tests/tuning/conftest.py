@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,7 @@ import pytest
 
 import adagpr
 from adagpr.graph import Graph, Split
-from adagpr.tuning import Space, StudyProgress, read_space, tune
-from adagpr.tuning.search import OnChange
+from adagpr.tuning import Space, read_space, tune
 from tests.tuning.postgres import LossyWay, Server, address
 
 QUICK = {"max_epochs": 16, "hidden_channels": 8, "num_layers": 2, "num_coeffs": 3, "theta": 0.5, "patience": None}
@@ -32,18 +30,11 @@ def quick_space() -> Space:
 
 @pytest.fixture(scope="session")
 def quick_tune(small: tuple[Graph, list[Split]], quick_space: Space) -> Callable[..., dict[str, Any]]:
-    """Tunes the small graph, by default with 6 trials by one worker; a study that does not end is an error."""
+    """Tunes the small graph, by default with 6 trials by one worker."""
 
-    def call(out: Path, on_change: OnChange | None = None, **changes: Any) -> dict[str, Any]:
-        deadline = time.monotonic() + 120
-
-        def watch(progress: StudyProgress) -> None:
-            assert time.monotonic() < deadline, progress
-            if on_change is not None:
-                on_change(progress)
-
+    def call(out: Path, **changes: Any) -> dict[str, Any]:
         arguments = {"space": quick_space, "num_trials": 6, "num_workers": 1, **changes}
-        return tune(*small, out=out, on_change=watch, **arguments).record
+        return tune(*small, out=out, **arguments).record
 
     return call
 

@@ -54,9 +54,8 @@ class Server:
             **self._quiet,
         )
         ready: list[str | Path] = [self._programs / "pg_isready", "-h", self.folder, "-q"]
-        deadline = time.monotonic() + 30
         while subprocess.run(ready, check=False).returncode != 0:
-            assert time.monotonic() < deadline
+            assert self.is_running
             time.sleep(0.1)
 
     def kill(self) -> None:

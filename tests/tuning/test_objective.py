@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -13,7 +14,8 @@ from adagpr import fit
 from adagpr.data.splits import random_split
 from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
-from adagpr.tuning import Space
+from adagpr.training import State, TrainingData
+from adagpr.tuning import Space, search
 from adagpr.tuning.search import objective
 from adagpr.tuning.space import Parameter
 from adagpr.tuning.study import Study, blind
@@ -27,10 +29,21 @@ def make_study(small: tuple[Graph, list[Split]], space: Space, **changes: Any) -
     return replace(Study(graph, [split, random_split(graph.y, 1)], [0], "adagpr", space), **changes)
 
 
-def run_one(study: Study, params: dict[str, Any] | None = None) -> optuna.trial.FrozenTrial:
+def run_one(study: Study, folder: Path | None = None, interrupted_at: int | None = None) -> optuna.trial.FrozenTrial:
+    def run(trial: optuna.Trial) -> float:
+        report = trial.report
+
+        def report_unless_interrupted(value: float, step: int) -> None:
+            if step == interrupted_at:
+                raise KeyboardInterrupt
+            report(value, step)
+
+        trial.report = report_unless_interrupted  # type: ignore[method-assign]
+        return objective(study, trial, folder)
+
     opened = optuna.create_study()
-    opened.enqueue_trial(PARAMS if params is None else params)
-    opened.optimize(lambda trial: objective(study, trial), n_trials=1)
+    opened.enqueue_trial(PARAMS)
+    opened.optimize(run, n_trials=1)
     return opened.trials[0]
 
 
@@ -168,3 +181,27 @@ def test_a_space_that_does_not_fit_is_refused_before_any_trial(
 ) -> None:
     with pytest.raises(InputError, match=message):
         make_study(small, quick_space.with_settings(settings)).check()
+
+
+def test_a_trial_that_was_interrupted_is_continued_from_its_checkpoints(
+    small: tuple[Graph, list[Split]], quick_space: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "CHECKPOINT_SECONDS", 0.0)
+    study = make_study(small, quick_space, tuned=[0, 1])
+    whole = run_one(study, folder=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run_one(study, folder=tmp_path / "parts", interrupted_at=24)
+    num_steps, step = [0], TrainingData.step
+
+    def counted(data: TrainingData, state: State) -> torch.Tensor:
+        num_steps[0] += 1
+        return step(data, state)
+
+    monkeypatch.setattr(TrainingData, "step", counted)
+    again = run_one(study, folder=tmp_path / "parts")
+    # The first split and half of the second were done.
+    assert num_steps == [8]
+    assert again.value == whole.value == run_one(study).value
+    assert again.intermediate_values == whole.intermediate_values
+    results = [{**trial.user_attrs["result"], "seconds": None} for trial in (again, whole)]
+    assert results[0] == results[1]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.kills import without_machine
 from optuna.trial import TrialState
 
 from adagpr.graph import Graph, Split
 from adagpr.tuning import Space, StudyProgress, search
-from adagpr.tuning.storage import create_study
+from adagpr.tuning.storage import begin_trial, create_study
 from adagpr.tuning.study import Study
 
 Tune = Callable[..., dict[str, Any]]
@@ -32,12 +32,11 @@ def test_a_killed_worker_is_replaced_and_a_second_machine_finds_all_trials(
 
     first = quick_tune(tmp_path / "one", storage=postgres, num_trials=4, num_workers=2, on_change=kill)
     assert killed
-    assert sum(trial["state"] in ("complete", "pruned") for trial in first["trials"]) == 4
+    assert len(first["trials"]) == 4
     states: list[StudyProgress] = []
     second = quick_tune(tmp_path / "two", storage=postgres, num_trials=4, on_change=states.append)
     assert [progress.num_done for progress in states] == [4]
-    assert second["best"]["trials_sha256"] == first["best"]["trials_sha256"]
-    assert second["test"]["test_acc"] == first["test"]["test_acc"]
+    assert without_machine(second) == without_machine(first)
     assert "journal.jsonl" not in {path.name for path in (tmp_path / "one").iterdir()}
 
 
@@ -52,18 +51,14 @@ def test_the_trial_of_a_machine_that_is_gone_is_taken_up(
     monkeypatch.setattr(search, "BEAT_SECONDS", 0.5)
     monkeypatch.setattr(search, "STALE_POLLS", 4)
     study = Study(*small, [0], "adagpr", quick_space, seed=1)
-    lost = create_study(study.name, postgres).ask()
-    lost.set_user_attr("worker", {"host": "elsewhere", "pid": 1})
+    opened = create_study(study.name, postgres)
+    lost = begin_trial(opened, {"place": 1, "worker": {"host": "elsewhere", "pid": 1}})
     quick_space.suggest(lost)
-    lost.set_user_attr("drawn", True)
     lost.set_user_attr("beat", 3)
-    started = time.monotonic()
-    record = quick_tune(tmp_path, storage=postgres, seed=1, num_trials=3)
-    assert time.monotonic() - started > 1.0
-    assert record["num_trials"] == 3
-    (again,) = [trial for trial in record["trials"] if trial.get("retry_of") == 0]
-    assert again["params"] == record["trials"][0]["params"]
-    assert record["trials"][0]["state"] == "fail"
+    record = quick_tune(tmp_path / "shared", storage=postgres, seed=1, num_trials=3)
+    assert without_machine(record) == without_machine(quick_tune(tmp_path / "alone", seed=1, num_trials=3))
+    assert [trial["machine"]["attempts"] for trial in record["trials"]] == [1, 2, 1]
+    assert opened.trials[0].state == TrialState.FAIL
 
 
 def test_trials_that_others_finish_between_two_looks_are_seen(postgres: str) -> None:

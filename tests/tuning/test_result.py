@@ -20,7 +20,7 @@ SEARCH: dict[str, Any] = {
 
 def trial(number: int, value: float | None, state: str = "complete", **params: Any) -> dict[str, Any]:
     values = {"num_layers": 2, "lr": 0.01, "alpha": 0.5, "weight_maps": "shared", **params}
-    machine = {"host": "here", "pid": 1, "seconds": 1.25}
+    machine = {"host": "here", "pid": 1, "seconds": 1.25, "attempts": 1 + (number == 3)}
     return {
         "number": number,
         "state": state,
@@ -35,7 +35,7 @@ def trial(number: int, value: float | None, state: str = "complete", **params: A
 @pytest.fixture
 def record() -> dict[str, Any]:
     trials = [trial(number, 1.0 - 0.01 * number) for number in range(12)]
-    trials += [trial(12, 2.5, "pruned"), trial(13, None, "pruned"), trial(14, None, "fail")]
+    trials += [trial(12, 2.5, "pruned"), trial(13, None, "pruned")]
     run = {"split": "geom-gcn/0", "num_test_seen": 0}
     return {
         "study": {
@@ -47,7 +47,7 @@ def record() -> dict[str, Any]:
             "notes": ["one note"],
         },
         "num_trials": 14,
-        "command": "adagpr tune texas --out 'a b'",
+        "machine": {"command": "adagpr tune texas --out 'a b'"},
         "shown": [{"split": "geom-gcn/0", "num_labels": 146, "num_hidden": 37}],
         "trials": trials,
         "best": {
@@ -56,7 +56,7 @@ def record() -> dict[str, Any]:
             "params": {},
             "trials_sha256": "ab" * 32,
             "best_sha256": "cd" * 32,
-            "fixed_at": "EARLY",
+            "machine": {"fixed_at": "EARLY"},
         },
         "importance": {"lr": 0.75, "alpha": 0.25},
         "earlier_tests": [],
@@ -65,7 +65,7 @@ def record() -> dict[str, Any]:
             "test_acc_std": 0.05,
             "num_runs": 2,
             "unseen_test_acc": 0.811,
-            "began_at": "LATE",
+            "machine": {"began_at": "LATE"},
             "runs": [run, {"split": "geom-gcn/1", "num_test_seen": 30}],
         },
     }

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def test_half_a_line_of_a_killed_process_is_removed_and_the_rest_kept(tmp_path: 
 def hold_for_ever(path: str) -> None:
     storage._JournalLock(path).acquire()
     Path(f"{path}.held").touch()
-    time.sleep(60)
+    threading.Event().wait()
 
 
 def test_a_process_killed_while_it_writes_leaves_no_lock(tmp_path: Path) -> None:
@@ -52,9 +53,8 @@ def test_a_process_killed_while_it_writes_leaves_no_lock(tmp_path: Path) -> None
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    started = time.monotonic()
     study.tell(study.ask(), 1.0)
-    assert time.monotonic() - started < 5.0
+    assert [trial.value for trial in study.trials] == [1.0]
 
 
 def test_a_journal_serves_one_command_at_a_time(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from adagpr.errors import InputError
 if TYPE_CHECKING:
     from adagpr.tuning import StudyProgress, StudyResult
 
-_SAVED = {"*": "The same command resumes; trials that were running are run again."}
+_SAVED = {"*": "The same command resumes, running trials from their last checkpoints."}
 
 
 @takes_tables
@@ -49,6 +49,10 @@ def tune(
         ),
     ] = None,
     seed: Annotated[int, Option(help="Seed of the search and of every training.")] = 0,
+    window: Annotated[
+        int,
+        Option(min=1, help="Trials that may run at the same time; each draws from those so many places before it."),
+    ] = 4,
     data_root: DataRoot = None,
     *,
     tables: dict[str, Any],
@@ -85,6 +89,7 @@ def tune(
             num_workers=jobs,
             storage=storage,
             seed=seed,
+            window=window,
             on_change=update,
             command=shlex.join(["adagpr", *map(without_password, sys.argv[1:])]),
         )

@@ -80,7 +80,7 @@ class StudyResult:
             record=self.record,
             num_complete=len(complete),
             num_pruned=len(self.trials) - len(complete),
-            num_failed=len(self.record["trials"]) - len(self.trials),
+            num_failed=sum(trial["machine"].get("attempts", 1) for trial in self.record["trials"]) - len(self.trials),
             num_workers=len({(machine.get("host"), machine.get("pid")) for machine in machines}),
             best_trials=sorted(complete, key=lambda trial: (trial["value"], trial["number"]))[:_NUM_BEST],
             charts={chart.name: chart for chart in self.charts},

@@ -1,12 +1,9 @@
-"""The search: what a trial does, which trials count, and the worker processes that run them.
+"""The search: what a trial does, and the worker processes that run trials; `places` says which of them, and when.
 
 A trial trains on graphs without the test nodes' labels. Its value is the loss on the validation nodes at the best
 epoch, without penalties, on average over the splits that are tuned on: losses with other penalties or class weights
 cannot be compared. At an eighth, a quarter and half of the epochs, and at the end of each split, it reports the value
 that it would have if it ended there, and is pruned where that is above the median of the trials before it.
-
-A trial that nobody runs any more is entered again, with the values it tried, and then failed; the new one names the
-one it continues, which then does not count, so that `effective_trials` is right whenever a process dies.
 
 Workers are forked, so that they begin at once with the graph in memory; each has a connection to the storage of its
 own and computes with one thread. They end with the process that started them, however that one ends. Where a system
@@ -16,32 +13,42 @@ cannot fork, that process runs the trials itself.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import multiprocessing
 import os
 import platform
+import shutil
 import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import optuna
 from optuna.exceptions import OptunaError, UpdateFinishedTrialError
-from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from adagpr.errors import AdaGPRError, InputError, StorageError, memory_errors
-from adagpr.seeding import stream
-from adagpr.training import Epoch, Run, Stopping, TrainingConfig, begin_child, fit
-from adagpr.tuning.space import tidy
-from adagpr.tuning.storage import is_server, load_study, storage_failures, without_retries
+from adagpr.graph import Graph, Split
+from adagpr.training import (
+    CHECKPOINT_SECONDS,
+    Epoch,
+    Run,
+    Stopping,
+    TrainingConfig,
+    begin_child,
+    config_digest,
+    open_run,
+    resolve,
+)
+from adagpr.tuning.places import best_place, counted, draw_after, finished, open_places
+from adagpr.tuning.storage import begin_trial, is_server, load_study, storage_failures, without_retries
 
 if TYPE_CHECKING:
     from adagpr.tuning.study import Study
@@ -53,8 +60,6 @@ BEAT_SECONDS = 10.0
 # server is away, so that nobody is taken for dead because of that.
 STALE_POLLS = 120
 _DEATHS_PER_WORKER = 3
-# The first trials of TPE are drawn at random; none of them is pruned.
-_NUM_STARTUP_TRIALS = 10
 
 
 @dataclass(frozen=True)
@@ -73,9 +78,18 @@ Workers = dict[Connection, BaseProcess]
 
 
 def run_trials(
-    opened: optuna.Study, study: Study, address: str, num_trials: int, num_workers: int, on_change: OnChange
+    opened: optuna.Study,
+    study: Study,
+    address: str,
+    folder: Path,
+    num_trials: int,
+    num_workers: int,
+    on_change: OnChange,
 ) -> None:
-    """Has workers run trials until as many are complete or pruned as asked for; dead workers are replaced."""
+    """Has workers run trials until as many are complete or pruned as asked for; dead workers are replaced.
+
+    Trials that are running have their checkpoints in ``folder``.
+    """
     can_fork = "fork" in multiprocessing.get_all_start_methods()
     workers: Workers = {}
     num_deaths = num_done = 0
@@ -83,12 +97,13 @@ def run_trials(
     try:
         while True:
             trials = opened.get_trials(deepcopy=False)
-            for trial in stale_trials(trials, polls, is_server(address)):
-                requeue(opened, trial)
-            done, best = len(finished(trials)), best_trial(trials)
+            for trial in stale_trials(trials, polls) if is_server(address) else ():
+                _abandon(opened, trial, workers)
+            done, best = len(finished(trials)), best_place(trials)
             num_deaths, num_done = (0 if done > num_done else num_deaths), done
             pids = tuple(process.pid or 0 for process in workers.values())
-            on_change(StudyProgress(min(done, num_trials), num_trials, best.value if best else None, pids))
+            value = None if best is None else finished(trials)[best].value
+            on_change(StudyProgress(min(done, num_trials), num_trials, value, pids))
             if done >= num_trials:
                 break
             if num_deaths >= _DEATHS_PER_WORKER * num_workers:
@@ -97,12 +112,13 @@ def run_trials(
                     " The same command resumes."
                 )
             if not can_fork:
-                run_some(study, address, done + 1)
+                run_some(study, address, folder, done + 1)
                 continue
-            for _ in range(min(num_workers - len(workers), num_to_do(trials, num_trials))):
+            for _ in range(min(num_workers - len(workers), len(open_places(trials, study.window, num_trials)))):
                 context = multiprocessing.get_context("fork")
                 reader, writer = context.Pipe(duplex=False)
-                workers[reader] = context.Process(target=_work, args=(study, address, num_trials, writer, os.getpid()))
+                arguments = (study, address, folder, num_trials, writer, os.getpid())
+                workers[reader] = context.Process(target=_work, args=arguments)
                 workers[reader].start()
                 writer.close()
             num_deaths += _collect(opened, workers)
@@ -113,21 +129,27 @@ def run_trials(
             process.kill()
             process.join()
         with contextlib.suppress(AdaGPRError, OptunaError), without_retries():
-            _requeue_of(opened, list(workers.values()))
+            _fail_trials_of(opened, list(workers.values()))
 
 
-def stale_trials(trials: Sequence[FrozenTrial], polls: Polls, is_shared: bool) -> list[FrozenTrial]:
+def stale_trials(trials: Sequence[FrozenTrial], polls: Polls) -> list[FrozenTrial]:
     """The running trials that have not changed for many polls; ``polls`` counts how often each was seen as it is."""
     found = []
     for trial in trials:
-        # This machine's workers are watched by their processes: unless others share the study, it is the unsigned.
-        is_signed = "worker" in trial.user_attrs
-        if trial.state == TrialState.RUNNING and (is_shared or not is_signed):
-            seen = (trial.number, is_signed, trial.user_attrs.get("beat"))
+        if trial.state == TrialState.RUNNING:
+            seen = (trial.number, trial.user_attrs.get("beat"))
             polls[seen] += 1
             if polls[seen] > STALE_POLLS:
                 found.append(trial)
     return found
+
+
+def _abandon(opened: optuna.Study, trial: FrozenTrial, workers: Workers) -> None:
+    """Fails a trial that nobody runs; should its worker be one of these, then it hangs, and is killed."""
+    for process in workers.values():
+        if trial.user_attrs.get("worker") == signature(process.pid):
+            process.kill()
+    fail(opened, trial)
 
 
 def _collect(opened: optuna.Study, workers: Workers) -> int:
@@ -146,25 +168,32 @@ def _collect(opened: optuna.Study, workers: Workers) -> int:
         reader.close()
         if error is not None:
             raise error
-    _requeue_of(opened, killed)
+    _fail_trials_of(opened, killed)
     return len(killed)
 
 
-def _requeue_of(opened: optuna.Study, processes: list[BaseProcess]) -> None:
-    """Enters again what processes that are gone were running."""
+def _fail_trials_of(opened: optuna.Study, processes: list[BaseProcess]) -> None:
+    """Fails what processes that are gone were running."""
     signatures = [signature(process.pid) for process in processes]
     for trial in opened.get_trials(deepcopy=False, states=(TrialState.RUNNING,)) if processes else ():
         if trial.user_attrs.get("worker") in signatures:
-            requeue(opened, trial)
+            fail(opened, trial)
 
 
-def _work(study: Study, address: str, num_trials: int, writer: Connection, parent: int) -> None:
+def fail(opened: optuna.Study, trial: FrozenTrial) -> None:
+    """Fails an attempt whose worker is gone, so that its place is free again."""
+    # On a server another machine may have been faster.
+    with contextlib.suppress(UpdateFinishedTrialError):
+        opened.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
+
+
+def _work(study: Study, address: str, folder: Path, num_trials: int, writer: Connection, parent: int) -> None:
     """The life of a worker; it ends with a message, what it raised or nothing, unless it is killed."""
     if not begin_child(parent):
         return
     try:
         with storage_failures(address), memory_errors():
-            run_some(study, address, num_trials)
+            run_some(study, address, folder, num_trials)
         writer.send(None)
     except Exception as error:
         if not isinstance(error, AdaGPRError):
@@ -172,33 +201,29 @@ def _work(study: Study, address: str, num_trials: int, writer: Connection, paren
         writer.send(error)
 
 
-def run_some(study: Study, address: str, num_trials: int) -> None:
-    """Runs one trial after another in this process while there are any to do."""
-    pruner = optuna.pruners.MedianPruner(n_startup_trials=_NUM_STARTUP_TRIALS)
+def run_some(study: Study, address: str, folder: Path, num_trials: int) -> None:
+    """Runs one trial after another in this process while there are any to begin."""
     signed = signature(os.getpid())
-    opened = load_study(study.name, address, pruner, {"worker": signed})
-    while num_to_do(opened.get_trials(deepcopy=False), num_trials) > 0:
-        trial = opened.ask()
-        # A worker that was asleep for long finds that its trial was failed and entered again.
+    opened = load_study(study.name, address)
+    while places := open_places(trials := opened.get_trials(deepcopy=False), study.window, num_trials):
+        place, done = places[0], finished(trials)
+        draw_after(opened, [done[number] for number in range(place - study.window + 1)], study.seed, place)
+        trial = begin_trial(opened, {"place": place, "worker": signed})
+        # A worker that was asleep for long finds that its trial was failed and begun again.
         with contextlib.suppress(UpdateFinishedTrialError):
-            trial.set_user_attr("worker", signed)
+            if counted(opened.get_trials(deepcopy=False))[place].number != trial.number:
+                # Another worker began it at the same moment.
+                opened.tell(trial, state=TrialState.FAIL)
+                continue
             with _beating(trial) if is_server(address) else contextlib.nullcontext():
-                _run_one(study, opened, trial, num_trials)
+                _run_one(study, opened, trial, folder / str(place))
+            shutil.rmtree(folder / str(place), ignore_errors=True)
 
 
-def _run_one(study: Study, opened: optuna.Study, trial: optuna.Trial, num_trials: int) -> None:
-    places = [other.number for other in effective_trials(opened.get_trials(deepcopy=False))[:num_trials]]
-    if trial.number not in places:
-        # Another worker began the last trial at the same moment.
-        opened.tell(trial, state=TrialState.FAIL)
-        return
-    # What is drawn, when the first value is asked for, depends on the trial's place and the results before it alone. So
-    # workers never draw the same, and with one worker a study ends the same however often it was interrupted.
-    seed = int(stream(study.seed, f"search {places.index(trial.number)}").integers(2**32))
-    opened.sampler = TPESampler(seed=seed, n_startup_trials=_NUM_STARTUP_TRIALS, multivariate=True, constant_liar=True)
+def _run_one(study: Study, opened: optuna.Study, trial: optuna.Trial, folder: Path) -> None:
     value, state = None, TrialState.PRUNED
     try:
-        value, state = objective(study, trial), TrialState.COMPLETE
+        value, state = objective(study, trial, folder), TrialState.COMPLETE
     except optuna.TrialPruned:
         pass
     except Exception as error:
@@ -231,18 +256,19 @@ def _beating(trial: optuna.Trial) -> Iterator[None]:
         thread.join()
 
 
-def objective(study: Study, trial: optuna.Trial) -> float:
-    """Trains on every split that is tuned on, and returns the mean validation loss, unless the trial is pruned."""
-    params = study.space.suggest(trial)
-    trial.set_user_attr("drawn", True)
-    options = study.options(params)
+def objective(study: Study, trial: optuna.Trial, folder: Path | None = None) -> float:
+    """Trains on every split that is tuned on, and returns the mean validation loss, unless the trial is pruned.
+
+    Checkpoints are kept in ``folder``, from which an earlier attempt is continued.
+    """
+    options = study.options(study.space.suggest(trial))
     report = _Report(trial, options.get("max_epochs", TrainingConfig().max_epochs), len(study.tuned))
     started = time.perf_counter()
     outcome = ""
     try:
         for graph, split in study.shown:
             report.graphs.append(graph.fingerprint)
-            report.end_split(fit(graph, split, study.model, on_epoch=report.on_epoch, **options))
+            report.end_split(_train(graph, split, study.model, options, report, folder))
     except (InputError, StorageError):
         raise
     except (AdaGPRError, optuna.TrialPruned) as error:
@@ -258,6 +284,21 @@ def objective(study: Study, trial: optuna.Trial) -> float:
     return fmean(report.losses)
 
 
+def _train(
+    graph: Graph, split: Split, model: str, options: dict[str, Any], report: _Report, folder: Path | None
+) -> Run:
+    """One training of a trial; what an earlier attempt left of it is reported again."""
+    setup = resolve(graph, split, model, options)
+    out = None if folder is None else folder / config_digest(setup.plain)
+    with open_run(graph, split, setup, out) as run:
+        if isinstance(run, Run):
+            report.replay((Epoch(**row) for row in run.history.select(Epoch._fields).to_pylist()), setup.config)
+            return run
+        report.replay(run.state.history, setup.config)
+        run.train(report.on_epoch, CHECKPOINT_SECONDS)
+        return run.finish()
+
+
 class _Report:
     """Follows the trainings of one trial, reports to the study, and ends the trial where it says so."""
 
@@ -269,6 +310,13 @@ class _Report:
         self.graphs: list[str] = []  # fingerprints of what trainings were given, labels included
         self.losses: list[float] = []  # of finished trainings, on the validation nodes
         self.accuracies: list[float] = []
+
+    def replay(self, history: Iterable[Epoch], config: TrainingConfig) -> None:
+        """Takes in epochs of an earlier attempt at the split under way."""
+        stopping = Stopping()
+        for number, epoch in enumerate(history, start=1):
+            stopping.update(number, epoch, config)
+            self.on_epoch(number, epoch, stopping)
 
     def on_epoch(self, number: int, epoch: Epoch, stopping: Stopping) -> None:
         """Takes in an epoch of the split under way."""
@@ -299,34 +347,6 @@ class _Report:
             raise optuna.TrialPruned("above the median")
 
 
-def effective_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """The trials that count: of a trial and those that continue it the first that ended, else the first that is to end.
-
-    Several are possible where two machines entered a trial again at the same moment, or its worker was not dead.
-    """
-    replaced = {trial.user_attrs.get("retry_of") for trial in trials}
-    alike: dict[int, list[FrozenTrial]] = {}
-    for trial in sorted(trials, key=lambda trial: trial.number):
-        if trial.state != TrialState.FAIL:
-            alike.setdefault(trial.user_attrs.get("first", trial.number), []).append(trial)
-    found = []
-    for _, several in sorted(alike.items()):
-        ended = [trial for trial in several if trial.state.is_finished()]
-        found += (ended or [trial for trial in several if trial.number not in replaced])[:1]
-    return found
-
-
-def finished(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """The trials that ran to their end or were pruned."""
-    return [trial for trial in effective_trials(trials) if trial.state.is_finished()]
-
-
-def num_to_do(trials: Sequence[FrozenTrial], num_trials: int) -> int:
-    """How many trials nobody has begun yet, those that are to be run again included."""
-    begun = [trial for trial in effective_trials(trials) if trial.state != TrialState.WAITING]
-    return max(num_trials - len(begun), 0)
-
-
 def signature(pid: int | None) -> dict[str, Any]:
     """What a worker signs its trials with."""
     return {"host": platform.node(), "pid": pid}
@@ -342,41 +362,3 @@ def is_abandoned(trial: FrozenTrial) -> bool:
     except OSError as error:
         return isinstance(error, ProcessLookupError)
     return False
-
-
-def requeue(opened: optuna.Study, trial: FrozenTrial) -> None:
-    """Enters a trial again, once, so that whichever worker is free runs it; and fails it where it is still running."""
-    retries = [other for other in opened.get_trials(deepcopy=False) if other.user_attrs.get("retry_of") == trial.number]
-    if not retries:
-        # Whoever died before all values were drawn has tried none of them.
-        params = trial.params if "drawn" in trial.user_attrs else trial.system_attrs.get("fixed_params", {})
-        origin = {"retry_of": trial.number, "first": trial.user_attrs.get("first", trial.number)}
-        opened.enqueue_trial(params, user_attrs=origin)
-    # On a server another machine may have been faster.
-    with contextlib.suppress(UpdateFinishedTrialError):
-        opened.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
-
-
-def best_trial(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
-    """The complete trial with the lowest value, the first of equals."""
-    complete = [trial for trial in finished(trials) if trial.state == TrialState.COMPLETE]
-    return min(complete, key=lambda trial: (trial.value, trial.number), default=None)
-
-
-def plain_trial(trial: FrozenTrial) -> dict[str, Any]:
-    """A trial as it is in a record; what two equal studies may differ in is under ``machine``."""
-    attrs = trial.user_attrs
-    result: dict[str, Any] = dict(attrs.get("result", {}))
-    machine = {**attrs.get("worker", {}), "seconds": result.pop("seconds", None)}
-    for key, moment in (("began_at", trial.datetime_start), ("ended_at", trial.datetime_complete)):
-        machine[key] = None if moment is None else moment.astimezone(datetime.UTC).isoformat(timespec="milliseconds")
-    plain: dict[str, Any] = {
-        "number": trial.number,
-        "state": trial.state.name.lower(),
-        "value": trial.value,
-        "params": {name: tidy(value) for name, value in trial.params.items()},
-        **result,
-    }
-    if "retry_of" in attrs:
-        plain["retry_of"] = attrs["retry_of"]
-    return {**plain, "machine": machine}

@@ -6,8 +6,7 @@ operating system holds the lock, and whoever takes it removes such a line first.
 
 A server may be away for a while. Each call of the storage is one transaction, which is repeated until the server
 answers. If the server committed the first one and only the answer was lost, then a trial is not created again, because
-it carries a mark that is looked for; one that was ended stays ended; a waiting one that was begun is left alone, since
-another worker may have begun it, and is entered again if nobody signs it; other calls write what is there already.
+it carries a mark that is looked for; one that was ended stays ended; other calls write what is there already.
 """
 
 from __future__ import annotations
@@ -77,11 +76,17 @@ def create_study(name: str, address: str) -> optuna.Study:
         return optuna.create_study(study_name=name, storage=storage, direction="minimize", load_if_exists=True)
 
 
-def load_study(name: str, address: str, pruner: optuna.pruners.BasePruner, user_attrs: dict[str, Any]) -> optuna.Study:
-    """Opens a study in a worker; on a server, a trial that it creates carries ``user_attrs`` from its first moment."""
+def load_study(name: str, address: str) -> optuna.Study:
+    """Opens a study in a worker."""
     with storage_failures(address):
-        storage = _attempts(address)(_storage, address, user_attrs)
-        return optuna.load_study(study_name=name, storage=storage, pruner=pruner)
+        storage = _attempts(address)(_storage, address, forks=False)
+        return optuna.load_study(study_name=name, storage=storage)
+
+
+def begin_trial(opened: optuna.Study, user_attrs: dict[str, Any]) -> optuna.Trial:
+    """Creates a running trial that carries ``user_attrs`` from its first moment, which `optuna.Study.ask` cannot."""
+    begun = create_trial(state=TrialState.RUNNING, user_attrs=user_attrs)
+    return optuna.Trial(opened, opened._storage.create_new_trial(opened._study_id, begun))
 
 
 @contextlib.contextmanager
@@ -123,10 +128,10 @@ def held(address: str) -> Iterator[None]:
         yield
 
 
-def _storage(address: str, user_attrs: dict[str, Any] | None = None) -> BaseStorage:
-    """The storage of a worker, which has attributes for its trials, or of the process that forks workers."""
+def _storage(address: str, forks: bool = True) -> BaseStorage:
+    """The storage of the process that forks workers, or of a worker."""
     if is_server(address):
-        return _ServerStorage(address, user_attrs)
+        return _ServerStorage(address, forks)
     try:
         backend = JournalFileBackend(address, lock_obj=_JournalLock(address))  # type: ignore[arg-type]
         return optuna.storages.JournalStorage(backend)
@@ -219,11 +224,10 @@ _Retried: Any = type("_Retried", (BaseStorage,), {name: _retried(name) for name 
 
 
 class _ServerStorage(_Retried):  # type: ignore[misc]
-    """Optuna's storage on a server that may be away for a while; the process that forks workers has no user_attrs."""
+    """Optuna's storage on a server that may be away for a while."""
 
-    def __init__(self, address: str, user_attrs: dict[str, Any] | None) -> None:
-        self.address, self._user_attrs = address, user_attrs
-        forks = user_attrs is None
+    def __init__(self, address: str, forks: bool) -> None:
+        self.address = address
         # What SQLAlchemy asks about hstore, which nobody needs here, fails in other words than all else. No connection
         # of a process that forks outlives its use, so that none is shared with a child.
         options = {"use_native_hstore": False, **({"poolclass": NullPool} if forks else {})}
@@ -252,8 +256,7 @@ class _ServerStorage(_Retried):  # type: ignore[misc]
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
         """Creates a trial, unless an attempt whose answer was lost did."""
-        begun = create_trial(state=TrialState.RUNNING, user_attrs=self._user_attrs)
-        trial = begun if template_trial is None else copy.copy(template_trial)
+        trial = copy.copy(template_trial or create_trial(state=TrialState.RUNNING))
         mark = uuid.uuid4().hex
         trial.system_attrs = {**trial.system_attrs, _MARK: mark}
         attempts = itertools.count()

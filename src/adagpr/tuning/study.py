@@ -1,6 +1,7 @@
 """`tune`: a search from its first trial to the test of what it found, resumable at any moment.
 
 A study's folder holds ``study.toml`` (what it is about), ``journal.jsonl`` (its trials, unless they are on a server),
+``trials/`` (checkpoints of those that are running, by place),
 ``best.toml`` (the configuration that was chosen, which ``adagpr train --config`` takes), ``test/`` (the runs of that
 configuration), ``study.json`` (the record) and ``index.html``.
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import shutil
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,19 +26,22 @@ from typing import Any
 
 import optuna
 import torch
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from adagpr import files
 from adagpr.errors import AdaGPRError, InputError
 from adagpr.graph import Graph, Split
 from adagpr.system import describe_machine, num_cores
 from adagpr.training import config_digest, describe_data, differences, fit_all, read_config, resolve, summarise
+from adagpr.tuning.places import best_place, finished, plain_trials
 from adagpr.tuning.result import StudyResult
-from adagpr.tuning.search import OnChange, best_trial, finished, is_abandoned, plain_trial, requeue, run_trials
+from adagpr.tuning.search import OnChange, fail, is_abandoned, run_trials
 from adagpr.tuning.space import Space, choose_space, read_space
 from adagpr.tuning.storage import create_study, held, is_server, storage_failures, without_password
 
 _SHA256 = 64
+# The window of studies from before they had one, and the default. Eight made the best of 24 trials worse, four did not.
+WINDOW = 4
 
 
 def blind(graph: Graph, split: Split) -> tuple[Graph, Split]:
@@ -49,7 +54,10 @@ def blind(graph: Graph, split: Split) -> tuple[Graph, Split]:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """What a study is about. Trials train on the splits at the positions ``tuned``; the test uses all splits."""
+    """What a study is about. Trials train on the splits at the positions ``tuned``; the test uses all splits.
+
+    Each trial is drawn from those at least ``window`` places before it.
+    """
 
     graph: Graph
     splits: Sequence[Split]
@@ -57,6 +65,7 @@ class Study:
     model: str
     space: Space
     seed: int = 0
+    window: int = WINDOW
 
     @cached_property
     def shown(self) -> list[tuple[Graph, Split]]:
@@ -95,6 +104,7 @@ class Study:
             "splits_sha256": files.digest([split.fingerprint for split in self.splits], _SHA256),
             "model": self.model,
             "seed": self.seed,
+            "window": self.window,
             "tuned_on": [split.name for _, split in self.shown],
             "space": self.space.to_plain(),
         }
@@ -102,7 +112,9 @@ class Study:
     @property
     def name(self) -> str:
         """The study's name, which is that of its content."""
-        return f"adagpr-{files.digest(self.plain)}"
+        # Without the default, as in studies from before there were windows.
+        plain = {key: value for key, value in self.plain.items() if (key, value) != ("window", WINDOW)}
+        return f"adagpr-{files.digest(plain)}"
 
 
 def tune(
@@ -118,13 +130,15 @@ def tune(
     num_workers: int | None = None,
     storage: str | None = None,
     seed: int = 0,
+    window: int = WINDOW,
     on_change: OnChange | None = None,
     command: str = "",
 ) -> StudyResult:
     """Searches the configuration with the lowest validation loss, fixes it, and only then tests it.
 
     Trials train on graphs without the labels of the test nodes. Calling `tune` again with the same arguments resumes
-    where it stopped; a larger ``num_trials`` adds trials; a complete study is read and returned.
+    where it stopped; a larger ``num_trials`` adds trials; a complete study is read and returned. The same arguments
+    give the same record, but for what is under ``machine``, with any number of workers, however often it was stopped.
 
     Args:
         graph: The graph.
@@ -138,10 +152,12 @@ def tune(
             first alone; none for all. With several, a test node of one may be a training node of another; the record
             says how many are.
         num_trials: Trials that are to be complete or pruned in the end.
-        num_workers: Processes that run trials, by default one for each core.
+        num_workers: Processes that run trials, by default one for each core; more than ``window`` are of no use.
         storage: Path of the journal, by default one in ``out``; or ``postgresql://USER@HOST/DATABASE``, which several
             machines may share.
         seed: Seed of the search and of every training.
+        window: How many trials may run at the same time, on all machines together. Each is drawn from the results of
+            those at least so many places before it, so that a large window makes a short search worse.
         on_change: Called now and then with how far the study is.
         command: What a person can type to get the same, for the page.
 
@@ -152,6 +168,8 @@ def tune(
     folder = Path(out)
     if num_trials < 1:
         raise InputError(f"tune: num_trials must be at least 1, got {num_trials}.")
+    if window < 1:
+        raise InputError(f"tune: window must be at least 1, got {window}.")
     dataset = str(graph.origin.get("name", graph.name))
     found = read_space(space) if isinstance(space, str) else space
     found = (found or choose_space(dataset, splits[0].name.partition("/")[0], model)).for_model(model)
@@ -159,7 +177,7 @@ def tune(
     for number in numbers:
         if not 0 <= number < len(splits):
             raise InputError(f"tune: there is no split {number}; the splits are 0 to {len(splits) - 1}.")
-    study = Study(graph, splits, sorted(set(numbers)), model, found.with_settings(settings or {}), seed)
+    study = Study(graph, splits, sorted(set(numbers)), model, found.with_settings(settings or {}), seed, window)
     study.check()
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     address = storage or str(folder / "journal.jsonl")
@@ -167,7 +185,9 @@ def tune(
     if "test" not in record or record["num_trials"] < num_trials:
         workers = num_workers or num_cores()
         with _opened(folder, study, storage, address) as opened, storage_failures(address):
-            run_trials(opened, study, address, num_trials, workers, on_change or (lambda _: None))
+            trials = folder / "trials"
+            run_trials(opened, study, address, trials, num_trials, workers, on_change or (lambda _: None))
+            shutil.rmtree(trials, ignore_errors=True)
             record = _finish(opened, study, folder, workers, command)
     result = StudyResult(record, folder)
     files.write_text(folder / "index.html", result.page())
@@ -185,19 +205,30 @@ def _description(study: Study, storage: str | None) -> dict[str, Any]:
 def _stored_record(folder: Path, study: Study, storage: str | None) -> dict[str, Any]:
     """The record in the folder, empty where there is none yet; the folder of another study is an `InputError`."""
     path = folder / "study.toml"
-    different = differences(files.read_toml(path), _description(study, storage)) if path.exists() else []
+    stored = {"window": WINDOW, **files.read_toml(path)} if path.exists() else {}
+    different = differences(stored, _description(study, storage)) if stored else []
     if different:
         raise InputError(
             f"{folder} holds another study; these keys differ: {', '.join(different)}. "
             "Choose another folder, or remove this one."
         )
     path = folder / "study.json"
-    return dict(files.read_json(path)) if path.exists() else {}
+    return _as_now(files.read_json(path)) if path.exists() else {}
+
+
+def _as_now(record: dict[str, Any]) -> dict[str, Any]:
+    """A record with what equal studies may differ in under ``machine``, where format 1 had some of it elsewhere."""
+    if record["format"] == 1:
+        tests = [record.get("test", {}), *record["earlier_tests"]]
+        for owner in (record, record["best"], *tests, *(test["best"] for test in record["earlier_tests"])):
+            for key in {"command", "fixed_at", "began_at", "ended_at"} & {*owner}:
+                owner.setdefault("machine", {})[key] = owner.pop(key)
+    return record
 
 
 @contextlib.contextmanager
 def _opened(folder: Path, study: Study, storage: str | None, address: str) -> Iterator[optuna.Study]:
-    """Holds the folder and opens Optuna's study; trials that a killed command left behind are entered again."""
+    """Holds the folder and opens Optuna's study; trials that a killed command left behind are failed."""
     files.make_folder(folder)
     with files.folder_lock(folder), held(address):
         _stored_record(folder, study, storage)
@@ -207,30 +238,28 @@ def _opened(folder: Path, study: Study, storage: str | None, address: str) -> It
         for trial in opened.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             # Nobody else works with a journal that is held; on a server others may, and only this machine is known.
             if not is_server(address) or is_abandoned(trial):
-                requeue(opened, trial)
+                fail(opened, trial)
         yield opened
 
 
 def _finish(opened: optuna.Study, study: Study, folder: Path, num_workers: int, command: str) -> dict[str, Any]:
     """Fixes the best configuration of a study whose trials are done, tests it, and returns the record."""
     trials = opened.get_trials(deepcopy=False)
-    num_trials, best = len(finished(trials)), best_trial(trials)
+    kept, best = plain_trials(trials), best_place(trials)
     if best is None:
-        raise AdaGPRError(f"None of the {num_trials} trials was complete, so there is nothing to choose.")
-    kept = [plain_trial(trial) for trial in trials if trial.state.is_finished()]
+        raise AdaGPRError(f"None of the {len(kept)} trials was complete, so there is nothing to choose.")
     compared = [{key: value for key, value in trial.items() if key != "machine"} for trial in kept]
-    chosen = {key: plain_trial(best)[key] for key in ("number", "value", "params")}
+    chosen = {key: kept[best][key] for key in ("number", "value", "params")}
     chosen["trials_sha256"] = files.digest(compared, _SHA256)
     path = folder / "best.toml"
-    text = _best_toml(study, chosen, num_trials)
+    text = _best_toml(study, chosen, len(kept))
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         files.write_text(path, text)
     record: dict[str, Any] = {
-        "format": 1,
+        "format": 2,
         "study": {**study.plain, "source": study.space.source, "notes": study.space.notes},
         "data_notes": list(study.graph.notes),
-        "num_trials": num_trials,
-        "command": command,
+        "num_trials": len(kept),
         "shown": [
             {
                 "split": split.name,
@@ -242,8 +271,11 @@ def _finish(opened: optuna.Study, study: Study, folder: Path, num_workers: int, 
         ],
         "trials": kept,
         "best": {**chosen, "best_sha256": files.sha256_file(path)},
-        "importance": _importance(opened, study),
-        "machine": describe_machine(sum(trial["machine"]["seconds"] or 0.0 for trial in kept)),
+        "importance": _importance(list(finished(trials).values()), study.seed),
+        "machine": {
+            "command": command,
+            **describe_machine(sum(trial["machine"]["seconds"] or 0.0 for trial in kept)),
+        },
     }
     record |= _remembered(folder, record["best"])
     files.write_json(folder / "study.json", record)
@@ -266,15 +298,17 @@ def _best_toml(study: Study, chosen: dict[str, Any], num_trials: int) -> str:
     ) + files.to_toml({**plain, "data": study.plain["data"]})
 
 
-def _importance(opened: optuna.Study, study: Study) -> dict[str, float]:
+def _importance(trials: list[FrozenTrial], seed: int) -> dict[str, float]:
     """Share of each parameter in how much the value varies, by fANOVA; empty where there are too few trials."""
     # Imported here, because it brings scikit-learn's forests, which take a second and which workers do not need.
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 
-    if len({trial.value for trial in opened.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))}) < 2:
+    if len({trial.value for trial in trials if trial.state == TrialState.COMPLETE}) < 2:
         return {}
+    study = optuna.create_study()
+    study.add_trials(trials)
     try:
-        found = get_param_importances(opened, evaluator=FanovaImportanceEvaluator(seed=study.seed))
+        found = get_param_importances(study, evaluator=FanovaImportanceEvaluator(seed=seed))
     except (ValueError, RuntimeError):
         return {}
     return {name: round(share, 4) for name, share in found.items()}
@@ -283,14 +317,14 @@ def _importance(opened: optuna.Study, study: Study) -> dict[str, float]:
 def _remembered(folder: Path, best: dict[str, Any]) -> dict[str, Any]:
     """The choice, with the time when it was first made, and earlier tests: a person who adds trials has seen them."""
     path = folder / "study.json"
-    old: dict[str, Any] = files.read_json(path) if path.exists() else {}
+    old = _as_now(files.read_json(path)) if path.exists() else {}
     tests: list[dict[str, Any]] = old.get("earlier_tests", [])
     if old and old["best"]["trials_sha256"] == best["trials_sha256"]:
-        return {"best": {**best, "fixed_at": old["best"]["fixed_at"]}, "earlier_tests": tests}
+        return {"best": {**best, "machine": old["best"]["machine"]}, "earlier_tests": tests}
     if "test" in old:
-        kept = {key: old["test"][key] for key in ("test_acc", "began_at")}
+        kept = {key: old["test"][key] for key in ("test_acc", "machine")}
         tests = [*tests, {"num_trials": old["num_trials"], "best": old["best"], **kept}]
-    return {"best": {**best, "fixed_at": _now()}, "earlier_tests": tests}
+    return {"best": {**best, "machine": {"fixed_at": _now()}}, "earlier_tests": tests}
 
 
 def _test(study: Study, folder: Path, num_workers: int) -> dict[str, Any]:
@@ -323,8 +357,7 @@ def _test(study: Study, folder: Path, num_workers: int) -> dict[str, Any]:
     unseen = [row["test_acc"] for row in rows if row["num_test_seen"] == 0]
     return {
         "best_sha256": best_sha256,
-        "began_at": began,
-        "ended_at": _now(),
+        "machine": {"began_at": began, "ended_at": _now()},
         **summarise(runs),
         "unseen_test_acc": fmean(unseen) if unseen else None,
         "num_unseen_runs": len(unseen),
