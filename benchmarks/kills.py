@@ -35,8 +35,9 @@ import pyarrow.csv as pacsv
 from adagpr.cli.main import main as run_command
 from adagpr.experiments import runner
 from adagpr.files import read_json, write_json
-from adagpr.system import describe_machine
+from adagpr.system import describe_machine, without_machine
 from adagpr.training import fit_partition, many, resolve
+from adagpr.tuning import search
 
 # What the commands load when they need it is loaded here once: the processes that run them are forked from this one.
 for room in ("experiments", "exporting", "insight", "reporting", "tuning"):
@@ -75,10 +76,17 @@ def parts() -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A command that writes to ``out``, and what makes in a folder the files that it reads."""
+    """A command that writes to ``out``, and what makes in a folder the files that it reads.
+
+    Attributes:
+        may_differ: Files in ``out`` that tell of attempts, and are not compared.
+        survives: Whether it ends well by itself when a process that it started is killed, as in every second kill.
+    """
 
     make: Callable[[], None]
     words: tuple[str, ...]
+    may_differ: tuple[str, ...] = ()
+    survives: bool = False
 
 
 CASES = {
@@ -93,6 +101,15 @@ CASES = {
     "train on batches of parts": Case(
         parts, ("train", "--partitions", "parts", "--batch-parts", "1", *ON_TABLES, "--out", "out")
     ),
+    **{
+        f"tune with {jobs}": Case(
+            nothing,
+            ("tune", "csbm", *WORDS, "--trials", "16", "--jobs", jobs[0], "--out", "out"),
+            may_differ=("journal.jsonl", "index.html"),
+            survives=True,
+        )
+        for jobs in ("1 job", "2 jobs")
+    },
     "predict": Case(run_on_tables, ("predict", "run", *TABLES, "--out", "out/new.parquet")),
     "partition": Case(nothing, ("partition", "csbm", "--parts", "8", "--out", "out")),
     "partition out of core": Case(
@@ -125,18 +142,28 @@ def child(action: Callable[[], None], folder: Path) -> None:
     os.dup2(errors, 2)
     sys.stdout, sys.stderr = open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
     # A checkpoint after every epoch.
-    many.CHECKPOINT_SECONDS = 0.0
+    many.CHECKPOINT_SECONDS = search.CHECKPOINT_SECONDS = 0.0
     fit_partition.__kwdefaults__ = {**(fit_partition.__kwdefaults__ or {}), "checkpoint_seconds": 0.0}
     # Few epochs of what the paper trains for hundreds.
     runner.resolve = lambda *given: resolve(*given[:3], {**given[3], "max_epochs": 8})  # type: ignore[assignment]
     action()
 
 
-def do(action: Callable[[], None], folder: Path, seconds: float | None = None) -> int | None:
-    """Does something in a forked process, which is killed after so many seconds; its exit code, -9 if it was killed."""
+def do(action: Callable[[], None], folder: Path, seconds: float | None = None, part: bool = False) -> int | None:
+    """Does something in a forked process, which is killed after so many seconds; its exit code, -9 if it was killed.
+
+    If only a ``part`` is to be killed, it is one of the processes that it started.
+    """
     process = multiprocessing.get_context("fork").Process(target=child, args=(action, folder))
     process.start()
     process.join(seconds)
+    if process.is_alive() and part:
+        started = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        for pid in started[-1:]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        process.join()
+        return -signal.SIGKILL if started and process.exitcode == 0 else process.exitcode
     if process.is_alive() and process.pid is not None:
         # Too early for its group, it is still alone.
         with contextlib.suppress(ProcessLookupError):
@@ -145,13 +172,6 @@ def do(action: Callable[[], None], folder: Path, seconds: float | None = None) -
             os.killpg(process.pid, signal.SIGKILL)
         process.join()
     return process.exitcode
-
-
-def without_machine(content: Any) -> Any:
-    """Plain data without what it says about the machine, at any depth."""
-    if isinstance(content, dict):
-        return {key: without_machine(value) for key, value in content.items() if key != "machine"}
-    return [without_machine(item) for item in content] if isinstance(content, list) else content
 
 
 def contents(folder: Path) -> dict[str, Any]:
@@ -167,10 +187,11 @@ def contents(folder: Path) -> dict[str, Any]:
     return found
 
 
-def differences(folder: Path, whole: dict[str, Any]) -> list[str]:
+def differences(folder: Path, whole: dict[str, Any], may_differ: tuple[str, ...]) -> list[str]:
     """The files that differ from those of the undisturbed result."""
     found = contents(folder)
-    return [name for name in sorted({*found, *whole}) if name not in found or found[name] != whole.get(name, b"")]
+    names = sorted({*found, *whole} - {*may_differ})
+    return [name for name in names if name not in found or found[name] != whole.get(name, b"")]
 
 
 def kill_and_repeat(case: Case, num_kills: int, seed: int) -> dict[str, Any]:
@@ -193,7 +214,7 @@ def kill_and_repeat(case: Case, num_kills: int, seed: int) -> dict[str, Any]:
             ended = ended or do(command, place)
             took = time.monotonic() - before
             wholes.append(contents(place / "out"))
-            different = differences(place / "out", wholes[0])
+            different = differences(place / "out", wholes[0], case.may_differ)
             if ended or different:
                 raise SystemExit(
                     f"Undisturbed, it failed or differed: {different} {(Path(name) / 'stderr').read_text()}"
@@ -203,10 +224,11 @@ def kill_and_repeat(case: Case, num_kills: int, seed: int) -> dict[str, Any]:
         while num_done < num_kills:
             moment = float(chance.uniform(0, took))
             shutil.copytree(made, place)
-            was_killed = do(command, place, moment) == -signal.SIGKILL
+            part = case.survives and bool(chance.integers(2))
+            was_killed = do(command, place, moment, part) == -signal.SIGKILL
             num_done, num_early = num_done + was_killed, num_early + (not was_killed)
             code = do(command, place)
-            different = differences(place / "out", wholes[0])
+            different = differences(place / "out", wholes[0], case.may_differ)
             if code != 0 or different:
                 found = {"seconds_before_the_kill": round(moment, 3), "exit_code": code, "different": different}
                 unequal.append({**found, "message": (Path(name) / "stderr").read_text()[-500:]})

@@ -141,6 +141,13 @@ def describe_machine(seconds: float) -> dict[str, Any]:
     }
 
 
+def without_machine(content: Any) -> Any:
+    """Plain data without what equal results may differ in: what is under ``machine``, at any depth."""
+    if isinstance(content, dict):
+        return {key: without_machine(value) for key, value in content.items() if key != "machine"}
+    return [without_machine(item) for item in content] if isinstance(content, list) else content
+
+
 class DeferredSignals:
     """Holds back Ctrl-C, SIGTERM and SIGHUP, so that work can be saved, until `deliver` or the end of the context."""
 

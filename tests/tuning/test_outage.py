@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 
 import optuna
 import pytest
-from benchmarks.kills import without_machine
 from optuna.trial import FrozenTrial, TrialState
 
 from adagpr.errors import StorageError
 from adagpr.files import read_json
 from adagpr.graph import Graph, Split
+from adagpr.system import without_machine
 from adagpr.tuning import Space, StudyProgress, search, storage
 from adagpr.tuning.places import finished
 from adagpr.tuning.search import Polls, stale_trials

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.kills import without_machine
 from optuna.trial import TrialState
 
 from adagpr.graph import Graph, Split
+from adagpr.system import without_machine
 from adagpr.tuning import Space, StudyProgress, search
 from adagpr.tuning.storage import begin_trial, create_study
 from adagpr.tuning.study import Study

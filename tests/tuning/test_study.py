@@ -15,13 +15,13 @@ from typing import Any
 
 import optuna
 import pytest
-from benchmarks.kills import without_machine
 from optuna.storages.journal import JournalFileBackend, JournalStorage
 from optuna.trial import TrialState
 
 from adagpr.errors import AdaGPRError, InputError
 from adagpr.files import digest, read_json, read_toml, sha256_file
 from adagpr.graph import Graph, Split
+from adagpr.system import without_machine
 from adagpr.tuning import Space, StudyProgress, places, search
 from adagpr.tuning.search import objective
 from adagpr.tuning.storage import begin_trial, create_study

@@ -31,7 +31,7 @@ from optuna.trial import FrozenTrial, TrialState
 from adagpr import files
 from adagpr.errors import AdaGPRError, InputError
 from adagpr.graph import Graph, Split
-from adagpr.system import describe_machine, num_cores
+from adagpr.system import describe_machine, num_cores, without_machine
 from adagpr.training import config_digest, describe_data, differences, fit_all, read_config, resolve, summarise
 from adagpr.tuning.places import best_place, finished, plain_trials
 from adagpr.tuning.result import StudyResult
@@ -248,9 +248,8 @@ def _finish(opened: optuna.Study, study: Study, folder: Path, num_workers: int, 
     kept, best = plain_trials(trials), best_place(trials)
     if best is None:
         raise AdaGPRError(f"None of the {len(kept)} trials was complete, so there is nothing to choose.")
-    compared = [{key: value for key, value in trial.items() if key != "machine"} for trial in kept]
     chosen = {key: kept[best][key] for key in ("number", "value", "params")}
-    chosen["trials_sha256"] = files.digest(compared, _SHA256)
+    chosen["trials_sha256"] = files.digest(without_machine(kept), _SHA256)
     path = folder / "best.toml"
     text = _best_toml(study, chosen, len(kept))
     if not path.exists() or path.read_text(encoding="utf-8") != text:
