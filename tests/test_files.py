@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 import tomllib
 from pathlib import Path
@@ -21,6 +22,7 @@ from adagpr.files import (
     to_toml,
     write_atomically,
     write_json,
+    write_text,
 )
 from adagpr.seeding import capture, restore, stream, torch_generator
 
@@ -150,3 +152,12 @@ def test_streams_of_one_seed_differ_by_purpose() -> None:
     assert stream(0, "a").random() != stream(0, "b").random()
     assert torch_generator(0, "a").initial_seed() != torch_generator(0, "b").initial_seed()
     assert torch_generator(4, "a").initial_seed() == torch_generator(4, "a").initial_seed()
+
+
+def test_a_device_or_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/full")):
+        with pytest.raises(InputError, match="not a file"):
+            write_text(path, "text")
+    assert (tmp_path / "pipe").is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]

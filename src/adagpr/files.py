@@ -26,6 +26,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
     Whatever happens, ``path`` holds either its old content or the whole new one.
     """
+    require_file(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.adagpr-tmp")
     try:
         write(temporary)
@@ -139,9 +140,16 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def _read(path: Path, parse: Callable[[str], T]) -> T:
     try:
+        require_file(path)
         return parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"Cannot read {path}: {reason_of(error)}.") from error
+
+
+def require_file(path: Path) -> None:
+    """Refuses a folder, or a pipe that would be waited for; whether there is a file is for others to say."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: this is a folder, a pipe or a device, not a file.")
 
 
 def to_toml(content: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -68,3 +69,29 @@ def test_what_a_library_says_about_a_file_is_one_line(ended: Callable[..., Ended
     assert code == 2
     assert line.count("\n") == 1
     assert "\\n" not in line
+
+
+@pytest.mark.parametrize("name", ["pipe", "folder", "n" * 300, "n/" * 3000])
+@pytest.mark.parametrize("command", ["nodes", "npz", "config", "run", "out", "report"])
+def test_what_is_no_file_is_one_sentence_and_left_as_it_is(
+    ended: Callable[..., Ended], tmp_path: Path, name: str, command: str
+) -> None:
+    ending = {"nodes": ".csv", "npz": ".npz", "config": ".toml", "report": ".html", "out": ".parquet"}.get(command, "")
+    name += ending
+    if name.startswith("pipe"):
+        os.mkfifo(tmp_path / name)
+    elif name.startswith("folder"):
+        (tmp_path / name).mkdir()
+    before = sorted(tmp_path.iterdir())
+    words = {
+        "nodes": ("train", "--nodes", name, "--edges", name, "--label", "y"),
+        "npz": ("train", name),
+        "config": ("train", "--config", name),
+        "run": ("explain", name),
+        "out": ("predict", "none", "--nodes", name, "--edges", name, "--out", name),
+        "report": ("report", name, "-o", name),
+    }[command]
+    code, out, line = ended(tmp_path, *words)
+    assert (code, out) == (2, "")
+    assert line.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == before

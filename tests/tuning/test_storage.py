@@ -116,3 +116,30 @@ def test_a_server_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None:
     assert "cannot be used" in str(caught.value)
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("secret", ["s3cret", "s3@cret", "s3:cr/et", "s3%40cret", "s3?cret", "s3cret'x"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://u:{}@h/d",
+        "postgresql://u@h/d?password={}",
+        "postgresql://u:{0}@h:5432/d?PASSWORD={0}&sslmode=require",
+        "host=h user=u password={} dbname=d",
+        "host=h PassWord = '{}' dbname=d",
+        "--storage=postgresql://u:{}@h/d",
+    ],
+)
+def test_a_password_is_never_shown(address: str, secret: str) -> None:
+    if "'{}'" in address:
+        secret = secret.replace("'", "\\'")
+    shown = without_password(address.format(secret))
+    assert "s3" not in shown
+    assert "cret" not in shown
+
+
+@pytest.mark.parametrize("address", ["host=h password=s3cret", "postgresql:/u:s3cret@h/d", "postgres:u:s3cret@h"])
+def test_an_address_that_is_no_url_becomes_no_file_name(address: str) -> None:
+    with pytest.raises(InputError, match="A storage is a file or postgresql") as error:
+        is_server(address)
+    assert "s3cret" not in str(error.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -21,6 +22,8 @@ from adagpr.errors import AdaGPRError, InputError, escaped, memory_errors, reaso
 # How often a thread looks for work before it sleeps. Looking 300,000 times, as OpenMP does by itself, it keeps a core
 # from those that have work: beside another process training then takes two to ten times as long.
 _LOOKS = "1000"
+# Paths that no file can have, or that somebody else owns.
+_MISTAKES = (errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EACCES, errno.EPERM)
 # What typer raises for words that no command takes; it has no name there that all versions share.
 _UsageError: Any = typer.BadParameter.__mro__[2]
 
@@ -80,7 +83,8 @@ def main() -> None:
     except UnicodeError as error:
         _end(f"A name holds characters that cannot be written ({reason_of(error)}).", 2)
     except OSError as error:
-        _end(f"{error.strerror or reason_of(error)}{f': {error.filename}' if error.filename else ''}.", 1)
+        where = f": {error.filename}" if error.filename else ""
+        _end(f"{error.strerror or reason_of(error)}{where}.", 2 if error.errno in _MISTAKES else 1)
     except _UsageError as error:
         # Help that nobody asked for by name was printed already.
         if sentence := " ".join(error.format_message().split()):

@@ -21,6 +21,7 @@ from numpy.lib.npyio import NpzFile
 
 from adagpr.data.splits import mask_split
 from adagpr.errors import InputError, unknown_name
+from adagpr.files import require_file
 from adagpr.graph import Graph, Split, compact_features, edges_to_csr
 from adagpr.system import memory_guard
 
@@ -65,6 +66,8 @@ def read_arrays(source: Path | bytes, file: str) -> dict[str, np.ndarray]:
     """The arrays of a file by key, once the keys are known to be the right ones; pickled objects are refused."""
     arrays: dict[str, np.ndarray] = {}
     key = ""
+    if isinstance(source, Path):
+        require_file(source)
     try:
         with (
             memory_guard(file),

@@ -50,6 +50,8 @@ _retries: ContextVar[bool] = ContextVar("retries", default=True)
 def is_server(address: str) -> bool:
     """Whether an address names a database server, not a file; one that cannot be used is an `InputError`."""
     scheme, mark, _ = address.partition("://")
+    if not mark and (without_password(address) != address or re.match("postgres(ql)?:", address, re.IGNORECASE)):
+        raise InputError("A storage is a file or postgresql://USER@HOST/DATABASE, with the password in PGPASSWORD.")
     if mark and scheme not in ("postgresql", "postgresql+psycopg"):
         raise InputError(f"A storage is a file or postgresql://USER@HOST/DATABASE, got '{without_password(address)}'.")
     if mark and find_spec("psycopg") is None:
@@ -59,7 +61,8 @@ def is_server(address: str) -> bool:
 
 def without_password(address: str) -> str:
     """The address as it may be printed and kept."""
-    return re.sub(r"(?<=://)([^/@:]*):[^/]*@", r"\1@", re.sub(r"(?<=password=)[^&]*", "...", address))
+    hidden = re.sub(r"(?i)(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^&\s]*)", r"\1...", address)
+    return re.sub(r"(?<=://)([^@:]*):.*@", r"\1@", hidden, flags=re.DOTALL)
 
 
 def create_study(name: str, address: str) -> optuna.Study:

@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from adagpr.data.tables.table import Named, NumberCount, TableData, checked_arrays, checked_names, table_of
 from adagpr.data.tables.values import plain, quoted, wider
 from adagpr.errors import InputError, reason_of
+from adagpr.files import require_file
 from adagpr.system import memory_guard
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
@@ -73,8 +74,7 @@ class TableFile(Named):
                 f"{self.name}: unknown ending '{self._ending or self.path.suffix}'. Known: {', '.join(_ENDINGS)}, each "
                 f"also with {', '.join(_COMPRESSIONS)}."
             )
-        if self.path.is_dir():
-            raise InputError(f"{self.name}: this is a folder, not a file.")
+        require_file(self.path)
         if not self.path.exists():
             raise InputError(f"{self.name}: there is no such file.")
         if self.path.stat().st_size == 0:
