@@ -254,18 +254,8 @@ BAD_TABLES: dict[str, tuple[dict[str, bytes], str]] = {
         {"nodes.csv": text_of(LONG), "edges.csv": b"source,target\n1,2\n"},
         "nodes.csv, column 'age', row 7: 'old' is not a number, but 39 of the column's 40 values are.",
     ),
-    "semicolons": (
-        {"nodes.csv": text_of(NODES).replace(b'"', b"").replace(b",", b";")},
-        "nodes.csv: there is a single column, 'id;age;city;member;topic'; its values look as if they were separated by "
-        "semicolons, not by commas: save it with commas.",
-    ),
-    "tabs": (
-        {"edges.csv": b"source\ttarget\nn00\tn01\n"},
-        "edges.csv: there is a single column, 'source target'; its values look as if they were separated by tabs, not "
-        "by commas: give it the ending .tsv.",
-    ),
     "bytes that are no text": (
-        {"nodes.csv": text_of(NODES).replace(b"Rome", b"R\xf4me", 1)},
+        {"nodes.csv": text_of(NODES).replace(b"Lima", "L\u00edma".encode()).replace(b"Rome", b"R\xf4me", 1)},
         "nodes.csv, column 'city', row 3: the bytes are not UTF-8. Save the file as UTF-8.",
     ),
     "a column without a value": (
@@ -398,7 +388,7 @@ def test_features_of_tables_are_not_normalised_in_silence(tmp_path: Path, refuse
 
 
 def test_a_line_end_in_a_column_s_name_does_not_break_the_sentence(tmp_path: Path, refused: Callable[..., str]) -> None:
-    save(tmp_path, **{"edges.csv": b'source,"tar\nget"\nn00,n\xff1\n'})
+    save(tmp_path, **{"edges.csv": b'source,"tar\nget"\nn\xc3\xa9,n\xff1\n'})
     assert "row 1: the bytes are not UTF-8" in refused(tmp_path, *TRAIN)
 
 

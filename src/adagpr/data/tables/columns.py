@@ -49,9 +49,10 @@ class Columns:
         return [column for column in (self.source, self.target, self.weight) if column is not None]
 
     def describe(self, nodes: Table, edges: Table, directed: bool) -> list[str]:
-        """Two sentences on the tables and the columns that were chosen."""
+        """Sentences on how the tables were read and on the columns that were chosen."""
         unused = [column for column in edges.names if column not in self.of_edges]
         return [
+            *(f"{table.name}: {table.look}." for table in (nodes, edges) if table.look),
             f"{nodes.name}: {pluralize(nodes.num_rows, 'row')}; ids from column '{self.id}'"
             + (f", labels from column '{self.label}'" if self.label is not None else "")
             + (f", split from column '{self.split}'." if self.split is not None else "."),

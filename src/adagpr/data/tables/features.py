@@ -28,7 +28,7 @@ from adagpr.data.tables.recipe import (
     vector_size,
 )
 from adagpr.data.tables.table import TableData
-from adagpr.data.tables.values import Kind, pluralize, quoted
+from adagpr.data.tables.values import MEANT_NUMBERS, Kind, pluralize, quoted
 from adagpr.data.tables.words import choose_words, tfidf, tokenise
 from adagpr.errors import InputError
 
@@ -45,8 +45,6 @@ MAX_WORDS_IN_ALL = 8192
 MIN_WORDS = 256
 # From this share of missing values on, a feature says where they are.
 _MANY_MISSING = 0.01
-# A column of which more than this share are numbers was meant to be one.
-_MEANT_NUMBERS = 0.95
 _NUM_NAMES = 5
 
 
@@ -124,7 +122,7 @@ def _known_kind(table: TableData | TableFile, column: str) -> Kind:
         )
     if kind == "text" and table.is_text:
         count = table.number_count(column)
-        if count.word is not None and _MEANT_NUMBERS * count.num_known < count.num_numbers < count.num_known:
+        if count.word is not None and MEANT_NUMBERS * count.num_known < count.num_numbers < count.num_known:
             raise InputError(
                 f"{table.where(column)}, row {count.word[0]}: {quoted(count.word[1])} is not a number, but "
                 f"{count.num_numbers} of the column's {count.num_known} values are."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import mmap
 import os
 import re
 import shutil
@@ -23,18 +24,18 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
+from adagpr.data.tables.look import ENCODINGS, SEPARATORS, find_comma_columns, find_encoding, find_separator
 from adagpr.data.tables.table import Named, NumberCount, TableData, checked_arrays, checked_names, table_of
-from adagpr.data.tables.values import plain, quoted, wider
+from adagpr.data.tables.values import plain, wider
 from adagpr.errors import InputError, reason_of
 from adagpr.files import require_file
 from adagpr.system import memory_guard
 
-_DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+_SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 _PARQUET = (".parquet", ".pq")
 _ARROW = (".feather", ".arrow", ".ipc")
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-_ENDINGS = (*_DELIMITERS, *_PARQUET, *_ARROW)
-_WORDS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "upright strokes"}
+_ENDINGS = (*_SEPARATORS, *_PARQUET, *_ARROW)
 # Bytes of a text file at a time, when it is read whole and in batches.
 _WHOLE_BYTES, _BLOCK_BYTES = 1 << 24, 1 << 22
 # Rows of a batch unless the caller says another number, and where only their types are looked at.
@@ -66,7 +67,7 @@ class TableFile(Named):
         self.path, self.name, self._scratch = Path(path), os.fspath(path), scratch
         self._compression = _COMPRESSIONS.get(self.path.suffix.lower())
         self._ending = (self.path.with_suffix("") if self._compression else self.path).suffix.lower()
-        self.is_text = self._ending in _DELIMITERS
+        self.is_text = self._ending in _SEPARATORS
         self._types: dict[str, Any] = {}
         self._counts: dict[str, NumberCount] = {}
         if self._ending not in _ENDINGS:
@@ -181,7 +182,9 @@ class TableFile(Named):
     def _table(self, columns: list[str], found: Any, may_be_empty: bool) -> TableData:
         """The table of what Arrow found in the file."""
         arrays = [column.combine_chunks() for column in found.columns] if self.is_text else checked_arrays(found)
-        return table_of(self.name, dict(zip(columns, arrays, strict=True)), self.nameless, may_be_empty, self.is_text)
+        named = dict(zip(columns, arrays, strict=True))
+        table = table_of(self.name, named, self.nameless, may_be_empty, self.is_text)
+        return replace(table, look=self.look, commas=self._commas)
 
     def _guarded(self, read: Callable[[], Any]) -> Any:
         """What ``read`` gives; a file that cannot be read is an `InputError`."""
@@ -214,11 +217,38 @@ class TableFile(Named):
         return None
 
     @cached_property
+    def look(self) -> str:
+        """How a text file is read, such as ``read as Windows-1252, separated by tabs``; empty where as it should be."""
+        if not self.is_text or (self._encoding == "utf-8" and self._separator == _SEPARATORS[self._ending]):
+            return ""
+        by = f", separated by {SEPARATORS[self._separator]}" if self._separator != _SEPARATORS[self._ending] else ""
+        return f"read as {ENCODINGS[self._encoding]}{by}{', with decimal commas' if self._commas else ''}"
+
+    @cached_property
+    def _encoding(self) -> str:
+        return find_encoding(self._stream)
+
+    @cached_property
+    def _separator(self) -> str:
+        def rows(separator: str) -> Iterator[list[str]]:
+            with self._stream() as stream:
+                yield from csv.reader(self._text(stream), delimiter=separator)
+
+        return find_separator(rows, _SEPARATORS[self._ending], self.name)
+
+    @cached_property
+    def _commas(self) -> frozenset[str]:
+        """Columns with decimal commas; there are none where values are separated as the ending says, or by commas."""
+        if not self.is_text or self._separator in (",", _SEPARATORS[self._ending]):
+            return frozenset()
+        return find_comma_columns(self.name, self.names, self._batches(list(range(len(self.names))), BLOCK_ROWS))
+
+    @cached_property
     def _header(self) -> _Header:
-        delimiter = _DELIMITERS[self._ending]
-        with pa.input_stream(str(self.path), compression=self._compression) as stream:
-            text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
-            rows = csv.reader(text, delimiter=delimiter)
+        separator = self._separator
+        with self._stream() as stream:
+            text = self._text(stream)
+            rows = csv.reader(text, delimiter=separator)
             try:
                 names = next((row for row in rows if row), None)
                 num_lines = rows.line_num
@@ -234,13 +264,6 @@ class TableFile(Named):
                 raise InputError(
                     f"{self.name}, column {number}: its name in the header is not UTF-8. Save the file as UTF-8."
                 )
-        others = [other for other in _WORDS if other != delimiter and other in names[0]] if len(names) == 1 else []
-        if others:
-            hint = "give it the ending .tsv" if others[0] == "\t" else f"save it with {_WORDS[delimiter]}"
-            raise InputError(
-                f"{self.name}: there is a single column, {quoted(names[0])}; its values look as if they were separated "
-                f"by {_WORDS[others[0]]}, not by {_WORDS[delimiter]}: {hint}."
-            )
         return _Header([column.strip() for column in names], num_lines, has_rows)
 
     @cached_property
@@ -283,11 +306,11 @@ class TableFile(Named):
         """The reader of a text file; its columns are named by their number."""
         names = [str(number) for number in range(len(self.names))]
         return arrow_csv.open_csv(
-            pa.input_stream(str(self.path), compression=self._compression),
+            self._stream() if self._encoding == "utf-8" else pa.BufferReader(self._utf8),
             arrow_csv.ReadOptions(
                 use_threads=False, block_size=block_bytes, skip_rows=self._header.num_lines, column_names=names
             ),
-            arrow_csv.ParseOptions(delimiter=_DELIMITERS[self._ending], newlines_in_values=True),
+            arrow_csv.ParseOptions(delimiter=self._separator, newlines_in_values=True),
             arrow_csv.ConvertOptions(
                 include_columns=[names[number] for number in columns],
                 column_types=dict.fromkeys(names, pa.large_string()),
@@ -314,9 +337,34 @@ class TableFile(Named):
             return pa.memory_map(str(self.path)) if is_mapped else pa.OSFile(str(self.path))
         return pa.BufferReader(self._unpacked) if self._scratch is None else pa.PythonFile(self._unpacked)
 
+    def _stream(self) -> Any:
+        """The bytes of the file, unpacked."""
+        return pa.input_stream(str(self.path), compression=self._compression)
+
+    def _text(self, stream: Any) -> io.TextIOWrapper:
+        """The letters of a text file; bytes that are not UTF-8 where the rest is are kept for an error that names them."""
+        is_utf8 = self._encoding == "utf-8"
+        codec, errors = ("utf-8-sig", "surrogateescape") if is_utf8 else (self._encoding, "strict")
+        return io.TextIOWrapper(stream, encoding=codec, errors=errors, newline="")
+
+    @cached_property
+    def _utf8(self) -> Any:
+        """The text of a file of another encoding as UTF-8; Arrow's own way hangs when it meets an error."""
+        with self._stream() as stream:
+            text = self._text(stream)
+            file = tempfile.TemporaryFile(dir=self._scratch) if self._scratch else io.BytesIO()  # noqa: SIM115
+            for piece in iter(lambda: text.read(_BLOCK_BYTES), ""):
+                file.write(piece.encode())
+            text.detach()
+        if isinstance(file, io.BytesIO):
+            return pa.py_buffer(file.getbuffer())
+        with file:
+            file.flush()
+            return pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
     @cached_property
     def _unpacked(self) -> Any:
-        with pa.input_stream(str(self.path), compression=self._compression) as stream:
+        with self._stream() as stream:
             if self._scratch is None:
                 return pa.py_buffer(stream.read())
             file = tempfile.TemporaryFile(dir=self._scratch)  # noqa: SIM115 - as long as the table is used

@@ -26,6 +26,7 @@ from adagpr.data.tables.values import (
     typed,
     without_missing_words,
     without_views,
+    with_points,
 )
 from adagpr.errors import InputError, reason_of, unknown_name
 
@@ -40,6 +41,8 @@ class Named:
     name: str
     names: Any
     type_of: Callable[[str], Any]
+    # How a text file was read, if that is not what its ending says.
+    look: str
 
     def kind(self, column: str) -> Kind:
         """What a column holds."""
@@ -72,6 +75,9 @@ class TableData(Named):
     categorical: frozenset[str] = frozenset()
     # Types of the columns of a text file, as far as they are known from all of its rows.
     types: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    # How a text file was read, and its columns with decimal commas.
+    look: str = ""
+    commas: frozenset[str] = frozenset()
     # Whether there are more rows than these.
     is_part: bool = False
     _typed: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -96,7 +102,7 @@ class TableData(Named):
     def values(self, column: str) -> Any:
         """A column as an Arrow array in one of the forms of `adagpr.data.tables.values`, missing values as nulls."""
         if column not in self._typed:
-            raw = self.columns[column]
+            raw = with_points(self.columns[column]) if column in self.commas else self.columns[column]
             self._typed[column] = typed(raw, self.types.get(column)) if self.is_text else self._plain(column)
         return self._typed[column]
 

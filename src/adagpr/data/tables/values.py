@@ -30,6 +30,9 @@ _KINDS: dict[Kind, tuple[Callable[[Any], bool], ...]] = {
     "date": (pa.types.is_date, pa.types.is_timestamp),
     "text": (pa.types.is_large_string,),
 }
+_DECIMAL_COMMA = r"^(\s*[+-]?\d*),(\d*([eE][+-]?\d+)?\s*)$"
+# A column of which more than this share are numbers was meant to be one.
+MEANT_NUMBERS = 0.95
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
 
@@ -91,6 +94,11 @@ def _narrow(values: Any, kind: Any) -> Any:
     if pa.types.is_time(kind) or pa.types.is_duration(kind):
         return values.cast(pa.int32() if pa.types.is_time32(kind) else pa.int64()).cast(pa.int64())
     return values
+
+
+def with_points(texts: Any) -> Any:
+    """Texts whose numbers have decimal points in place of commas."""
+    return pc.replace_substring_regex(texts, _DECIMAL_COMMA, r"\1.\2")
 
 
 def without_missing_words(texts: Any) -> Any:
