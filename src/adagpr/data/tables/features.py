@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import scipy.sparse as sp
 from torch import Tensor
@@ -21,14 +22,15 @@ from adagpr.data.tables.recipe import (
     Column,
     NumberColumn,
     Recipe,
+    ScaledVectorColumn,
     TextColumn,
     VectorColumn,
     join_blocks,
+    list_size,
     numbers_of,
-    vector_size,
 )
 from adagpr.data.tables.table import TableData
-from adagpr.data.tables.values import MEANT_NUMBERS, Kind, pluralize, quoted
+from adagpr.data.tables.values import MEANT_NUMBERS, Kind, kind_of_type, pluralize, quoted
 from adagpr.data.tables.words import choose_words, tfidf, tokenise
 from adagpr.errors import InputError
 
@@ -75,7 +77,7 @@ def fit_recipe(table: TableData, columns: Sequence[str], *, as_is: bool = False,
     messages = []
     for column, kind in kinds.items():
         if kind == "other":
-            found: _Found = f"nothing is made of {_type(table, column)}"
+            found: _Found = _lists(table, column, asked)
         elif kind == "category":
             found = _category(table, column, messages)
         elif kind == "text":
@@ -99,15 +101,18 @@ def as_is_columns(
     entries: list[NumberColumn | VectorColumn] = []
     messages = []
     for column in columns:
-        kind, size = _known_kind(table, column), vector_size(table.type_of(column))
+        kind, of = _known_kind(table, column), table.type_of(column)
+        # Where the type says the length, a row without a list is an error, as a row without a number is.
+        is_fixed = pa.types.is_fixed_size_list(of) and kind_of_type(of.value_type) in ("whole", "real", "boolean")
+        size, reason = (of.list_size, "") if is_fixed else list_size(table, column)
         if kind in ("whole", "real", "boolean"):
             entries.append(NumberColumn(name=column, kind="as is", shift=0.0, scale=1.0, fill=None, has_missing=False))
         elif size:
             entries.append(VectorColumn(name=column, size=size))
         elif asked:
-            raise _nothing_made(table, column)
+            raise _nothing_made(table, column, reason)
         else:
-            messages.append(f"Column '{column}' is left out: it holds no numbers.")
+            messages.append(f"Column '{column}' is left out: {reason or 'it holds no numbers'}.")
     if not entries:
         raise _nothing_left(table, messages)
     return entries, [_summary(entries), *messages]
@@ -133,15 +138,15 @@ def _known_kind(table: TableData | TableFile, column: str) -> Kind:
 def _checked_kind(table: TableData, column: str, asked: bool) -> _Kind:
     """What to make of a column."""
     kind = _known_kind(table, column)
-    if kind == "other" and asked:
-        raise _nothing_made(table, column)
     if kind == "other" or kind == "boolean" or kind == "date":
         return kind
     is_number = kind in ("whole", "real") and column not in table.categorical
     return "number" if is_number else _text_or_category(table, column)
 
 
-def _nothing_made(table: TableData | TableFile, column: str) -> InputError:
+def _nothing_made(table: TableData | TableFile, column: str, reason: str) -> InputError:
+    if reason:
+        return InputError(f"{table.where(column)}, {reason}.")
     return InputError(f"{table.where(column)}: no feature can be made of {_type(table, column)}.")
 
 
@@ -188,6 +193,17 @@ def _number(table: TableData, column: str, kind: Literal["number", "date", "bool
     return entry, entry.block(table)
 
 
+def _lists(table: TableData, column: str, asked: bool) -> _Found:
+    size, reason = list_size(table, column)
+    if size == 0 and asked:
+        raise _nothing_made(table, column, reason)
+    if size == 0:
+        return reason or f"nothing is made of {_type(table, column)}"
+    entry = ScaledVectorColumn.fitted(table, column, size)
+    x = entry.block(table)
+    return (entry, x) if x.any() else "it is the same on every row"
+
+
 def _category(table: TableData, column: str, messages: list[str]) -> _Found:
     values = table.texts(column)
     found = pc.value_counts(values.drop_null()).to_pylist()
@@ -222,6 +238,7 @@ _NOUNS = {
     "number": "numbers, scaled",
     "as is": "numbers as they are",
     "vector": "lists of numbers as they are",
+    "scaled vector": "lists of numbers, scaled",
     "date": "dates as days, scaled",
     "boolean": "truth values",
     "category": "categories, a feature each",

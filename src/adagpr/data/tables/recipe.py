@@ -4,7 +4,8 @@
 number, date      scaled to mean 0 and deviation 1 (dates as days); a missing value is the mean
 boolean           0 or 1; a missing value is the share of ones
 as is             a number as it is; a missing value is an error
-vector            a list of numbers of one length, one column for each; a missing value is an error
+vector            a list of numbers of one length, one column for each, as they are; a missing value is an error
+scaled vector     the same, each position scaled as a number is
 category          one column for each value that two nodes or more have, one for the others, one for missing values
 text              a bag of words, weighted by how rare each word is; see `adagpr.data.tables.words`
 ================  =====================================================================================================
@@ -25,8 +26,9 @@ from pydantic import Field
 from torch import Tensor
 
 from adagpr.arguments import Finite, Positive, Strict, check
+from adagpr.data.tables.file import TableFile
 from adagpr.data.tables.table import TableData, read_table
-from adagpr.data.tables.values import flags, is_number_text, kind_of_type, places_in
+from adagpr.data.tables.values import flags, is_number_text, kind_of_type, places_in, pluralize
 from adagpr.data.tables.words import tfidf, tokenise
 from adagpr.errors import InputError
 from adagpr.graph import compact_features
@@ -41,6 +43,7 @@ _FITTING = {
     "category": (("text",), "texts"),
     "text": (("text",), "texts"),
     "vector": (("other",), "lists of numbers"),
+    "scaled vector": (("other",), "lists of numbers"),
 }
 
 
@@ -141,23 +144,47 @@ class VectorColumn(Strict):
 
     def block(self, table: TableData) -> np.ndarray:
         """The features of a table's rows."""
-        lists = table.values(self.name)
-        if vector_size(lists.type) != self.size:
-            raise InputError(f"{table.where(self.name)}: there must be lists of {self.size} numbers, got {lists.type}.")
-        values = lists.flatten() if lists.null_count == 0 else lists
-        missing = np.asarray(flags(values.is_null()).reshape(len(table), -1).any(axis=1))
-        table.refuse(self.name, missing, "the value is missing.")
-        if not pa.types.is_float32(values.type):
-            values = values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values
-            values = pc.cast(values, pa.float64(), safe=False)
+        return self._numbers(table).astype(np.float32)
+
+    def _numbers(self, table: TableData) -> np.ndarray:
+        """The numbers of a table's rows, all of them finite in float32."""
+        _, reason = lists_in_block(table, self.name, self.size)
+        if reason:
+            raise InputError(f"{table.where(self.name)}, {reason}.")
+        return _flat_numbers(table.values(self.name)).reshape(-1, self.size)
+
+
+class ScaledVectorColumn(VectorColumn):
+    """A column of lists of numbers of which each position is ``(value - shift) / scale``."""
+
+    kind: Literal["scaled vector"] = "scaled vector"  # type: ignore[assignment]
+    shift: tuple[Finite, ...]
+    scale: tuple[Positive, ...]
+
+    @classmethod
+    def fitted(cls, table: TableData, name: str, size: int) -> ScaledVectorColumn:
+        """The column with the mean and deviation of each position; one that never changes becomes 0."""
+        numbers = VectorColumn(name=name, size=size)._numbers(table)
+        shift, scale = [], []
+        for position in range(size):
+            known = numbers[:, position].astype(np.float64)
+            is_same = known.min() == known.max() or known.std() == 0
+            shift.append(float(known[0] if is_same else known.mean()))
+            scale.append(1.0 if is_same else float(known.std()))
+        return cls(name=name, size=size, shift=tuple(shift), scale=tuple(scale))
+
+    def block(self, table: TableData) -> np.ndarray:
+        """The features of a table's rows."""
+        numbers = self._numbers(table)
+        x = np.empty(numbers.shape, dtype=np.float32)
         with np.errstate(over="ignore"):
-            numbers: np.ndarray = values.to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, self.size)
-        odd = np.asarray(~np.isfinite(numbers).all(axis=1))
-        table.refuse(self.name, odd, "a number is missing, infinite or too large.")
-        return numbers
+            for position, (shift, scale) in enumerate(zip(self.shift, self.scale, strict=True)):
+                x[:, position] = (numbers[:, position].astype(np.float64) - shift) / scale
+        table.refuse(self.name, np.asarray(~np.isfinite(x).all(axis=1)), "a number of the list is too large.")
+        return x
 
 
-Column = Annotated[NumberColumn | CategoryColumn | TextColumn | VectorColumn, Field(discriminator="kind")]
+Column = Annotated[NumberColumn | CategoryColumn | TextColumn | VectorColumn | ScaledVectorColumn, Field(discriminator="kind")]
 
 
 class Recipe(Strict):
@@ -182,6 +209,8 @@ class Recipe(Strict):
         for column in recipe.columns:
             if isinstance(column, TextColumn) and len(column.words) != len(column.idf):
                 raise InputError(f"recipe: the words and weights of column '{column.name}' are not equally many.")
+            if isinstance(column, ScaledVectorColumn) and {len(column.shift), len(column.scale)} != {column.size}:
+                raise InputError(f"recipe: column '{column.name}' is not scaled for each of its {column.size} positions.")
         return recipe
 
     def apply(self, table: Any) -> tuple[Tensor | sp.csr_array, np.ndarray]:
@@ -200,11 +229,56 @@ class Recipe(Strict):
         return join_blocks(blocks), num_unseen
 
 
-def vector_size(kind: Any) -> int:
-    """Numbers in each value of an Arrow type of lists; 0 for any other type."""
-    if not pa.types.is_fixed_size_list(kind):
-        return 0
-    return int(kind.list_size) if kind_of_type(kind.value_type) in ("whole", "real", "boolean") else 0
+def is_list(kind: Any) -> bool:
+    """Whether values of an Arrow type are lists."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def list_size(table: TableData | TableFile, column: str) -> tuple[int, str]:
+    """How many numbers each list of a column holds, or 0 and the row that says otherwise; 0 for what are no lists."""
+    size, reason = 0, ""
+    if is_list(table.type_of(column)):
+        for block in table.blocks([column]):
+            size, reason = lists_in_block(block, column, size)
+            if reason:
+                return 0, reason
+    return size, reason
+
+
+def lists_in_block(table: TableData, column: str, size: int) -> tuple[int, str]:
+    """The length of a block's lists, ``size`` if that is known, and what is odd in the first odd row, if one is."""
+    lists = table.values(column)
+    missing = flags(lists.is_null())
+    first = table.first(~missing) if not missing.all() else 0
+    if not is_list(lists.type) or kind_of_type(lists.type.value_type) not in ("whole", "real", "boolean"):
+        return 0, f"row {table.rows[first]}: the list holds no numbers"
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    size = size or int(lengths[first])
+    with np.errstate(over="ignore"):
+        odd = ~np.isfinite(_flat_numbers(lists).astype(np.float32))
+    has_odd = np.zeros(len(table), dtype=bool)
+    if odd.any():
+        has_odd[pc.list_parent_indices(lists).to_numpy()[odd]] = True
+    is_odd = missing | (lengths != size) | (lengths == 0) | has_odd
+    if not is_odd.any():
+        return size, ""
+    at = table.first(is_odd)
+    reason = f"the list has {pluralize(int(lengths[at]), 'value')}, not {size}"
+    if missing[at] or lengths[at] == 0:
+        reason = "the list is missing" if missing[at] else "the list is empty"
+    elif has_odd[at]:
+        reason = "a number of the list is missing, infinite or too large"
+    return size, f"row {table.rows[at]}: {reason}"
+
+
+def _flat_numbers(lists: Any) -> np.ndarray:
+    """The numbers of all lists in one row, NaN where they are missing."""
+    values = lists.flatten()
+    if not pa.types.is_float32(values.type):
+        values = values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values
+        values = pc.cast(values, pa.float64(), safe=False)
+    found: np.ndarray = values.to_numpy(zero_copy_only=False)
+    return found
 
 
 def numbers_of(table: TableData, column: str) -> np.ndarray:
