@@ -330,10 +330,6 @@ BAD_NEW: dict[str, tuple[dict[str, Any], str]] = {
         {"member": [0, 1] * 12},
         "new.csv, column 'member', row 1: the value is '0', but the model was trained on true and false.",
     ),
-    "infinity": (
-        {"age": values(NUM_NODES, "inf")},
-        "new.csv, column 'age', row 7: the number is infinite.",
-    ),
     "an id missing": ({"id": [*NODES["id"][:-1], None]}, "new.csv, column 'id', row 24: the id is missing."),
     "no ids": ({"id": None}, "new.csv: Unknown column 'id'. Known: age, city, member, topic."),
 }

@@ -96,7 +96,7 @@ def test_a_table_of_any_look_is_the_plain_table_whole_and_in_batches(
     assert scaled[0].fingerprint == scaled[1].fingerprint
 
 
-def files(paths: tuple[Path, Path]) -> dict[str, Path]:
+def files(paths: tuple[Path, Path]) -> dict[str, Any]:
     return {"nodes": paths[0], "edges": paths[1]}
 
 
@@ -123,7 +123,11 @@ def columns(path: Path, content: bytes) -> dict[str, list[Any]]:
         ("t.csv", b"id;a;b\n1;1.5;2,5\n", {"id": [1], "a": [1.5], "b": [2.5]}),
         ("t.csv", b"id;a;b\n1;1,500;2,5\n", {"id": [1], "a": [1.5], "b": [2.5]}),
         ("t.csv", b"id;a\n1;1,5\n2;x, y\n", {"id": [1, 2], "a": ["1,5", "x, y"]}),
-        ("t.csv", "id,a\n1,»Spaß«\n2,été\n3,naïve\n".encode("cp1252"), {"id": [1, 2, 3], "a": ["»Spaß«", "été", "naïve"]}),
+        (
+            "t.csv",
+            "id,a\n1,»Spaß«\n2,été\n3,naïve\n".encode("cp1252"),
+            {"id": [1, 2, 3], "a": ["»Spaß«", "été", "naïve"]},
+        ),
     ],
 )
 def test_small_files_are_read_as_their_reader_would(

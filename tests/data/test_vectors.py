@@ -28,7 +28,7 @@ KINDS: dict[str, Any] = {
     "lists": pa.array(LISTS),
     "large lists": pa.array(LISTS, pa.large_list(pa.float64())),
     "fixed lists": pa.array(LISTS, pa.list_(pa.float64(), 3)),
-    "a slice": pa.array([[9.0]] + LISTS).slice(1),
+    "a slice": pa.array([[9.0], *LISTS]).slice(1),
     "pandas": pd.DataFrame({"v": list(X)}),
     "polars lists": pl.DataFrame({"v": LISTS}),
     "polars arrays": pl.DataFrame({"v": pl.Series(LISTS, dtype=pl.Array(pl.Float64, 3))}),

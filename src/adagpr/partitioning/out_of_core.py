@@ -106,6 +106,7 @@ def _read_nodes(job: Job) -> dict[str, Any]:
     ids, labels, codes = _scan(job, as_text=False)
     if ids is None:
         ids, labels, codes = _scan(job, as_text=True)
+    about_ids = tables.id_messages(ids, job.nodes.where(job.columns.id))
     ids, order = tables.ordered_ids(ids, job.nodes.where(job.columns.id))
     y, class_names = labels.classes()
     if order is not None:
@@ -126,7 +127,7 @@ def _read_nodes(job: Job) -> dict[str, Any]:
         "class_names": class_names,
         "counts": {f"num_{part}": int((role == number).sum()) for part, number in ROLES.items()},
         "split": f"stratified/{job.seed}" if job.is_drawn else "given",
-        "messages": [*tables.label_messages(y, class_names), *messages],
+        "messages": [*about_ids, *labels.messages(), *tables.label_messages(y, class_names), *messages],
     }
 
 
@@ -175,6 +176,9 @@ def _sort_edges(job: Job) -> dict[str, Any]:
     sorter = EdgeSorter(fresh(job.state.work / "edges"), job.num_nodes)
     lookup = tables.IdLookup(job.num_nodes if ids is None else ids)
     num_zero, num_rows = 0, 0
+    if lookup.is_coded:
+        # A block of whole numbers may be of a column of texts.
+        job.edges.survey([columns.source, columns.target])
     for block in job.edges.blocks(columns.of_edges, max(4096, min(MAX_EDGES, job.slice_bytes // 512))):
         sources, targets, weights, num_left_out = tables.read_edges(block, columns, lookup, job.nodes.where(columns.id))
         num_zero += num_left_out
@@ -186,7 +190,8 @@ def _sort_edges(job: Job) -> dict[str, Any]:
     if num_rows == 0:
         raise InputError(f"{job.edges.name}: there are columns but no rows.")
     job.keep("unit_counts", sorter.unit_counts)
-    return {"num_rows": num_rows, "num_zero": num_zero}
+    about = lookup.messages(job.edges.name, job.nodes.where(columns.id))
+    return {"num_rows": num_rows, "num_zero": num_zero, "messages": about}
 
 
 def _merge_rows(job: Job) -> dict[str, Any]:
@@ -321,10 +326,7 @@ def _finish(job: Job) -> Manifest:
         parts=parts,
         notes=(*notes, *found["edges"], *found["rows"], *about[1:], *found["nodes"]),
         origin=origin | ({} if job.columns.split is None else {"split_column": job.columns.split}),
-        recipe={
-            "columns": job.columns.stored(job.directed),
-            "features": tables.Recipe(columns=tuple(entries)).to_plain(),
-        },
+        recipe=job.columns.recipe(job.nodes, job.edges, job.directed, tables.Recipe(columns=tuple(entries))),
     )
 
 

@@ -67,6 +67,15 @@ class Columns:
         ends = {"id": self.id, "source": self.source, "target": self.target, "weight": self.weight or ""}
         return {**ends, "directed": directed}
 
+    def recipe(self, nodes: Table, edges: Table, directed: bool, features: Any) -> dict[str, Any]:
+        """What is kept with a model: columns, features by their recipe, and how the files were read if that is odd.
+
+        Later tables are read by their own look.
+        """
+        looks = {name: table.look for name, table in (("nodes", nodes), ("edges", edges)) if table.look}
+        found = {"columns": self.stored(directed), "features": features.to_plain()}
+        return {**found, "looks": looks} if looks else found
+
 
 def find_columns(
     nodes: Table,

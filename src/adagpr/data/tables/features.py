@@ -25,6 +25,7 @@ from adagpr.data.tables.recipe import (
     ScaledVectorColumn,
     TextColumn,
     VectorColumn,
+    infinite_messages,
     join_blocks,
     list_size,
     numbers_of,
@@ -122,9 +123,7 @@ def _known_kind(table: TableData | TableFile, column: str) -> Kind:
     """What a column holds; one that holds nothing, or mixes numbers and words, is an error."""
     kind = table.kind(column)
     if kind == "missing":
-        raise InputError(
-            f"{table.where(column)}: every value is missing; remove the column, or name those to use as features."
-        )
+        raise _all_missing(table, column, "missing")
     if kind == "text" and table.is_text:
         count = table.number_count(column)
         if count.word is not None and MEANT_NUMBERS * count.num_known < count.num_numbers < count.num_known:
@@ -142,6 +141,12 @@ def _checked_kind(table: TableData, column: str, asked: bool) -> _Kind:
         return kind
     is_number = kind in ("whole", "real") and column not in table.categorical
     return "number" if is_number else _text_or_category(table, column)
+
+
+def _all_missing(table: TableData | TableFile, column: str, what: str) -> InputError:
+    return InputError(
+        f"{table.where(column)}: every value is {what}; remove the column, or name those to use as features."
+    )
 
 
 def _nothing_made(table: TableData | TableFile, column: str, reason: str) -> InputError:
@@ -174,7 +179,10 @@ def _text_or_category(table: TableData, column: str) -> Literal["category", "tex
 
 def _number(table: TableData, column: str, kind: Literal["number", "date", "boolean"], messages: list[str]) -> _Found:
     numbers = numbers_of(table, column)
-    known = numbers[~np.isnan(numbers)]
+    known = numbers[np.isfinite(numbers)]
+    messages += infinite_messages(table, column)
+    if len(known) == 0:
+        raise _all_missing(table, column, "missing or infinite")
     num_missing = len(numbers) - len(known)
     has_missing = num_missing > _MANY_MISSING * len(numbers)
     with np.errstate(over="ignore", invalid="ignore"):

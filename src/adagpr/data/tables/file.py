@@ -342,7 +342,7 @@ class TableFile(Named):
         return pa.input_stream(str(self.path), compression=self._compression)
 
     def _text(self, stream: Any) -> io.TextIOWrapper:
-        """The letters of a text file; bytes that are not UTF-8 where the rest is are kept for an error that names them."""
+        """A text file as text; bytes that are not UTF-8 in a file that is are kept, for an error that names them."""
         is_utf8 = self._encoding == "utf-8"
         codec, errors = ("utf-8-sig", "surrogateescape") if is_utf8 else (self._encoding, "strict")
         return io.TextIOWrapper(stream, encoding=codec, errors=errors, newline="")

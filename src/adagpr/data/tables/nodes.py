@@ -6,6 +6,7 @@ whole numbers where both are, or where one side's texts are whole numbers too; e
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -34,6 +35,9 @@ _MAX_DISTINCT = 1 << 20
 # A class needs this many nodes to be in each of the three parts.
 _MIN_NODES = 3
 _WHOLE = r"^[+-]?\d{1,18}$"
+# Texts that are as others but for blanks around them or zeros before them, and zeros that a number does not need.
+_BLANKS = " \t\n\v\f\r"
+_LOOSE, _ZEROS = r"^\s|\s$|^0\d+$", r"^0+(\d+)$"
 _NUM_CLASSES_SHOWN, _NUM_IDS_SHOWN = 5, 3
 
 
@@ -61,6 +65,29 @@ def ordered_ids(ids: Any, where: str) -> tuple[Any, np.ndarray | None]:
     return ordered, order.to_numpy().astype(np.int64)
 
 
+def id_messages(ids: Any, where: str) -> list[str]:
+    """A sentence on ids that look alike and are those of different nodes; ids are in the order of the table."""
+    if not pa.types.is_large_string(ids.type) or (pair := _alike(ids)) is None:
+        return []
+    shown = " and ".join(f"{quoted(ids[place])} (row {place + 1})" for place in pair)
+    return [f"{where}: ids that differ only by blanks or leading zeros are kept apart: {shown}."]
+
+
+def _alike(texts: Any) -> tuple[int, int] | None:
+    """The places of two texts that differ only by blanks or leading zeros, if there are such."""
+    loose = np.flatnonzero(_matches(texts, _LOOSE))
+    if len(loose) == 0:
+        return None
+    keys = pc.replace_substring_regex(pc.utf8_trim_whitespace(texts.take(pa.array(loose))), _ZEROS, r"\1")
+    firsts, others = loose[places_in(keys, keys)], places_in(texts, keys)
+    partners = np.where(others >= 0, others, firsts)
+    found = np.flatnonzero(partners != loose)
+    if len(found) == 0:
+        return None
+    one, other = sorted((int(loose[found[0]]), int(partners[found[0]])))
+    return one, other
+
+
 def _repeated(ids: Any, repeated: Any, where: str) -> InputError:
     """The error for ids of which some are repeated."""
     shown = []
@@ -79,6 +106,28 @@ class IdLookup:
     def __init__(self, ids: Any) -> None:
         self._ids = ids
         self._is_text = not isinstance(ids, int) and pa.types.is_large_string(ids.type)
+        # How many ids were found that are written with other zeros before them, and the first of them in order.
+        self._num_joined, self._joined = 0, ""
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether ids are texts that are whole numbers too, so that it matters what all ends of edges are."""
+        return self._is_text and self._numbers is not None
+
+    def messages(self, edges: str, ids_at: str) -> list[str]:
+        """A sentence on ids of the table called ``edges`` that were found under another spelling."""
+        if not self._num_joined:
+            return []
+        ids = "1 id has" if self._num_joined == 1 else f"{self._num_joined} ids have"
+        are = "was" if self._num_joined == 1 else "were"
+        shown = quoted(self._joined)
+        return [f"{edges}: {ids} other leading zeros than in {ids_at}, and {are} joined, such as {shown}."]
+
+    def _note(self, values: Any, joined: np.ndarray) -> None:
+        if joined.any():
+            first = str(pc.min(values.filter(pa.array(joined))).as_py())
+            self._joined = min(first, self._joined or first)
+            self._num_joined += int(joined.sum())
 
     def places(self, values: Any) -> np.ndarray:
         """The place of each id from `ids_of` among those of the nodes, -1 for one that no node has."""
@@ -86,11 +135,21 @@ class IdLookup:
         if self._is_text and not is_text and self._numbers is not None:
             order, numbers = self._numbers
             places = _places(numbers, values)
-            return np.where(places < 0, -1, order[places])
+            places = np.where(places < 0, -1, order[places])
+            self._note(values, (places >= 0) & self._has_zeros[places])
+            return places
         if self._is_text:
             return places_in(self._ids, values if is_text else values.cast(pa.large_string()))
         ids = self._ids if isinstance(self._ids, int) else self._ids.to_numpy()
-        return _places(ids, _whole_texts(values) if is_text else values)
+        places = _places(ids, _whole_texts(values) if is_text else values)
+        if is_text:
+            self._note(values, (places >= 0) & _matches(values, _ZEROS))
+        return places
+
+    @cached_property
+    def _has_zeros(self) -> np.ndarray:
+        """Which ids that are texts have zeros before them."""
+        return _matches(self._ids, _ZEROS)
 
     @cached_property
     def _numbers(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -112,6 +171,10 @@ def _places(ids: np.ndarray | int, values: Any) -> np.ndarray:
     return np.where((ids[places] == numbers) & known, places, -1)
 
 
+def _matches(texts: Any, pattern: str) -> np.ndarray:
+    return flags(pc.fill_null(pc.match_substring_regex(texts, pattern), False))
+
+
 def _whole_texts(texts: Any) -> Any:
     """Texts as whole numbers, missing where they are none."""
     is_whole = pc.match_substring_regex(texts, _WHOLE)
@@ -127,11 +190,15 @@ class Labels:
         self._code_of: dict[Any, int] = {}
         self._codes: list[np.ndarray] = []
         self._num_known = 0
+        # The labels of a text file as they are written.
+        self._written: set[str] = set()
 
     def add(self, block: TableData) -> None:
         """Adds the labels of a block."""
         values = self._countable(block)
         encoded = values.dictionary_encode()
+        if block.is_text and pa.types.is_large_string(values.type):
+            self._written.update(pc.unique(block.columns[self._column]).to_pylist())
         known = [self._code_of.setdefault(label, len(self._code_of)) for label in encoded.dictionary.to_pylist()]
         self._num_known += len(values) - values.null_count
         if len(self._code_of) > _MAX_DISTINCT:
@@ -157,6 +224,22 @@ class Labels:
         place = {label: number for number, label in enumerate(labels)}
         class_of = np.array([*(place[label] for label in self._code_of), -1], dtype=np.int32)
         return class_of[np.concatenate(self._codes)], names
+
+    def messages(self) -> list[str]:
+        """Sentences on labels that look alike: joined, as blanks of a text file do not count, or kept apart."""
+        messages, spellings = [], defaultdict(list)
+        for text in sorted(self._written):
+            spellings[text.strip(_BLANKS)].append(text)
+        about = f"Labels of column '{self._column}' that differ only by blanks"
+        for label, written in spellings.items():
+            if len(written) > 1 and label in self._code_of:
+                messages.append(f"{about} are joined: {' and '.join(map(quoted, written))}.")
+                break
+        names = pa.array(sorted(label for label in self._code_of if isinstance(label, str)), pa.large_string())
+        if (pair := _alike(names)) is not None:
+            shown = " and ".join(quoted(names[place]) for place in pair)
+            messages.append(f"{about} or leading zeros are kept apart: {shown}.")
+        return messages
 
     def _countable(self, block: TableData) -> Any:
         """Labels as whole numbers, truth values or texts."""

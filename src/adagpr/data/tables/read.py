@@ -25,6 +25,7 @@ from adagpr.data.tables.nodes import (
     IdLookup,
     Labels,
     check_split_codes,
+    id_messages,
     ids_of,
     label_messages,
     named_classes,
@@ -32,7 +33,7 @@ from adagpr.data.tables.nodes import (
     split_codes,
     stratified_split,
 )
-from adagpr.data.tables.recipe import Recipe, numbers_of
+from adagpr.data.tables.recipe import Recipe, infinite_messages, numbers_of
 from adagpr.data.tables.table import TableData, read_table
 from adagpr.data.tables.values import is_number_text, pluralize, quoted
 from adagpr.errors import InputError
@@ -136,13 +137,15 @@ def read_tables(
     table, links = read_table(nodes, "nodes"), read_table(edges, "edges", may_be_empty=class_names is not None)
     columns = find_columns(table, links, label, id, source, target, weight, split_column)
     chosen = columns.describe(table, links, directed)
-    ids, order = ordered_ids(ids_of(table, columns.id), table.where(columns.id))
+    ids = ids_of(table, columns.id)
+    about_ids = id_messages(ids, table.where(columns.id))
+    ids, order = ordered_ids(ids, table.where(columns.id))
     table = table if order is None else table.take(order)
     adj, about_edges = _adjacency(IdLookup(ids), len(ids), links, columns, directed, table.where(columns.id))
     y, names, split, about_labels = _targets(table, columns, seed, fractions, class_names)
     made, num_unseen = _features(table, columns, features, as_is, recipe)
-    messages = (*chosen, made.messages[0], *about_edges, *made.messages[1:], *about_labels)
-    stored = {"columns": columns.stored(directed), "features": made.recipe.to_plain()}
+    messages = (*chosen, made.messages[0], *about_edges, *made.messages[1:], *about_ids, *about_labels)
+    stored = columns.recipe(table, links, directed, made.recipe)
     origin: dict[str, Any] = {}
     if isinstance(nodes, _PATH) and isinstance(edges, _PATH) and label is not None:
         given: dict[str, Any] = {"id": id, "source": source, "target": target, "weight": weight}
@@ -167,7 +170,7 @@ def _targets(
     labels = Labels(table.where(str(columns.label)), str(columns.label))
     labels.add(table)
     classes, names = labels.classes()
-    y, messages = torch.from_numpy(classes.astype(np.int64)), label_messages(classes, names)
+    y, messages = torch.from_numpy(classes.astype(np.int64)), [*labels.messages(), *label_messages(classes, names)]
     if columns.split is not None:
         parts = split_codes(table, columns.split)
         messages += check_split_codes(parts, classes, table.where(columns.split))
@@ -191,6 +194,8 @@ def _features(
     x, num_unseen = known.apply(table)
     unseen = int((num_unseen > 0).sum())
     messages = [f"{pluralize(len(known.feature_names), 'feature')} as in training."]
+    for column in known.columns:
+        messages += infinite_messages(table, column.name)
     if unseen:
         messages.append(f"With a category that was never seen in training: {unseen} of {len(table)} nodes.")
     return Features(known, x, tuple(messages)), num_unseen
@@ -243,6 +248,7 @@ def _read_weights(edges: TableData, column: str) -> np.ndarray:
         odd = odd if odd.any() else ~odd
         edges.refuse(column, odd, "a weight must be a number, got {}.", edges.texts(column))
     weight = numbers_of(edges, column)
+    edges.refuse(column, np.isinf(weight), "the number is infinite.")
     edges.refuse(column, np.isnan(weight), "the weight is missing.")
     edges.refuse(column, weight < 0, "a weight must not be negative, got {}.", weight)
     return weight
@@ -296,4 +302,5 @@ def _adjacency(
         sources, targets = np.concatenate([sources, targets]), np.concatenate([targets, sources])
         weights = np.concatenate([weights, weights])
     adj = edges_to_csr(sources, targets, num_nodes, weights)
-    return adj, counts.messages(edges.name, columns.weight is not None, num_nodes)
+    about = counts.messages(edges.name, columns.weight is not None, num_nodes)
+    return adj, [*lookup.messages(edges.name, ids_at), *about]

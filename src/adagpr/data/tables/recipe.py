@@ -69,8 +69,9 @@ class NumberColumn(Strict):
     def block(self, table: TableData) -> np.ndarray:
         """The features of a table's rows."""
         numbers = numbers_of(table, self.name)
-        missing = np.isnan(numbers)
+        missing = ~np.isfinite(numbers)
         if self.fill is None:
+            table.refuse(self.name, np.isinf(numbers), "the number is infinite.")
             table.refuse(self.name, missing, "the value is missing.")
         with np.errstate(over="ignore"):
             known = numbers if self.fill is None else np.where(missing, self.fill, numbers)
@@ -184,7 +185,9 @@ class ScaledVectorColumn(VectorColumn):
         return x
 
 
-Column = Annotated[NumberColumn | CategoryColumn | TextColumn | VectorColumn | ScaledVectorColumn, Field(discriminator="kind")]
+Column = Annotated[
+    NumberColumn | CategoryColumn | TextColumn | VectorColumn | ScaledVectorColumn, Field(discriminator="kind")
+]
 
 
 class Recipe(Strict):
@@ -210,7 +213,9 @@ class Recipe(Strict):
             if isinstance(column, TextColumn) and len(column.words) != len(column.idf):
                 raise InputError(f"recipe: the words and weights of column '{column.name}' are not equally many.")
             if isinstance(column, ScaledVectorColumn) and {len(column.shift), len(column.scale)} != {column.size}:
-                raise InputError(f"recipe: column '{column.name}' is not scaled for each of its {column.size} positions.")
+                raise InputError(
+                    f"recipe: column '{column.name}' is not scaled for each of its {column.size} positions."
+                )
         return recipe
 
     def apply(self, table: Any) -> tuple[Tensor | sp.csr_array, np.ndarray]:
@@ -282,7 +287,7 @@ def _flat_numbers(lists: Any) -> np.ndarray:
 
 
 def numbers_of(table: TableData, column: str) -> np.ndarray:
-    """A column of numbers, dates or truth values as float64, NaN where it is missing; infinity is an error."""
+    """A column of numbers, dates or truth values as float64, NaN where it is missing."""
     values = table.values(column)
     kind = values.type
     days = 1.0
@@ -295,9 +300,15 @@ def numbers_of(table: TableData, column: str) -> np.ndarray:
     if pa.types.is_boolean(kind):
         values = values.cast(pa.int8())
     numbers = pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    numbers = numbers if days == 1.0 else numbers / days
-    table.refuse(column, np.isinf(numbers), "the number is infinite.")
-    return np.asarray(numbers)
+    return np.asarray(numbers if days == 1.0 else numbers / days)
+
+
+def infinite_messages(table: TableData, column: str) -> list[str]:
+    """A sentence on the infinite numbers of a column, if there are some."""
+    if table.kind(column) != "real" or not (infinite := np.isinf(numbers_of(table, column))).any():
+        return []
+    first, count = table.rows[table.first(infinite)], pluralize(int(infinite.sum()), "infinite number")
+    return [f"Column '{column}' has {count}, taken as missing, the first in row {first}."]
 
 
 def join_blocks(blocks: Sequence[np.ndarray | sp.csr_array]) -> Tensor | sp.csr_array:

@@ -24,9 +24,9 @@ from adagpr.data.tables.values import (
     plain,
     quoted,
     typed,
+    with_points,
     without_missing_words,
     without_views,
-    with_points,
 )
 from adagpr.errors import InputError, reason_of, unknown_name
 

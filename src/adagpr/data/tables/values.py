@@ -44,7 +44,7 @@ def pluralize(number: int, noun: str) -> str:
 def quoted(value: Any) -> str:
     """A value for a sentence: between quotation marks, on one line, not too long."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-    text = "".join(letter if letter.isprintable() else " " for letter in text[: _MAX_SHOWN + 1]).strip()
+    text = "".join(letter if letter.isprintable() else " " for letter in text[: _MAX_SHOWN + 1])
     return f"'{text}'" if len(text) <= _MAX_SHOWN else f"'{text[:_MAX_SHOWN]}...'"
 
 
