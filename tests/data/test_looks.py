@@ -40,7 +40,9 @@ def text_of(rows: list[list[str]], separator: str) -> str:
     return "".join(separator.join(map(cell, row)) + "\n" for row in rows)
 
 
-def saved(folder: Path, separator: str = ",", decimal: str = ".", encoding: str = "utf-8", ending: str = "csv") -> Any:
+def saved(
+    folder: Path, separator: str = ",", decimal: str = ".", encoding: str = "utf-8", ending: str = "csv"
+) -> tuple[Path, Path]:
     folder.mkdir()
     edges = [["source", "target", "weight"]]
     edges += [[f"n{i}", f"n{(i * 7 + 3) % NUM_NODES}", f"{i % 5 + 1}{decimal}5"] for i in range(NUM_NODES)]

@@ -31,9 +31,10 @@ def test_infinite_numbers_are_missing_and_the_note_counts_them() -> None:
 
 
 def test_infinite_numbers_of_a_later_table_are_missing_with_a_note() -> None:
-    nodes, edges = {"id": [1, 2, 3, 4, 5, 6], "a": range(6), "y": [0, 1] * 3}, {"source": [1], "target": [2]}
+    nodes: dict[str, Any] = {"id": [1, 2, 3, 4, 5, 6], "a": range(6), "y": [0, 1] * 3}
+    edges = {"source": [1], "target": [2]}
     trained = read_tables(nodes, edges)
-    again = {"recipe": trained.recipe.to_plain(), "class_names": trained.graph.class_names}
+    again: dict[str, Any] = {"recipe": trained.recipe.to_plain(), "class_names": trained.graph.class_names}
     later = read_tables({**nodes, "a": [0, INF, 2, 3, INF, 5]}, edges, None, **again)
     assert "Column 'a' has 2 infinite numbers, taken as missing, the first in row 2." in later.messages
     assert (

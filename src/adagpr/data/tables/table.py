@@ -42,7 +42,7 @@ class Named:
     names: Any
     type_of: Callable[[str], Any]
     # How a text file was read, if that is not what its ending says.
-    look: str
+    look: Any
 
     def kind(self, column: str) -> Kind:
         """What a column holds."""
