@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import adagpr
 from adagpr import reporting
 from adagpr.files import read_json
 from adagpr.graph import Graph, Split
@@ -190,3 +192,19 @@ def test_a_screen_reader_finds_names_and_landmarks(opened: Any, report: Path) ->
     assert page.get_by_label("Layer", exact=True).count() == 1
     assert page.locator("svg[role=img]:not([aria-label])").count() == 0
     assert page.locator("th:not([scope])").count() == 0
+
+
+def test_nothing_runs_from_the_names_on_the_page_of_a_search(
+    chromium: Browser, hostile: tuple[Graph, Split], tmp_path: Path
+) -> None:
+    name = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
+    graph, split = hostile
+    options = {"max_epochs": 2, "hidden_channels": 4}
+    named = replace(graph, name=name, class_names=("plain", name, name + "2")), replace(split, name=name)
+    adagpr.tune(named[0], [named[1]], "mlp", out=tmp_path, num_trials=2, num_workers=1, settings=options, command=name)
+    page = chromium.new_page(offline=True)
+    page.goto((tmp_path / "index.html").as_uri())
+    page.wait_for_load_state("load")
+    assert page.evaluate("window.hacked") is None
+    assert name in page.inner_text("body")
+    page.close()
