@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "adagpr"
 ROWS = [
     ["errors"],
     ["arguments", "graph", "files", "seeding", "statistics", "system", "charts"],
-    ["ops", "interop", "task"],
+    ["ops", "interop", "task", "schemas"],
     ["nn", "data"],
     ["partitioning"],
     ["training"],

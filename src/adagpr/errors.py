@@ -24,6 +24,14 @@ class InputError(AdaGPRError, ValueError):
     """The caller's input cannot be used. The command line ends with exit code 2."""
 
 
+class DamagedError(InputError):
+    """A file that the package wrote does not hold what it must; ``finding`` says so, ``way_out`` what to do."""
+
+    def __init__(self, finding: str, way_out: str = "") -> None:
+        super().__init__(f"{finding}. {way_out}" if way_out else finding)
+        self.finding, self.way_out = finding, way_out
+
+
 class BusyError(InputError):
     """Another process is at work in the same folder."""
 

@@ -283,7 +283,7 @@ def test_a_run_is_not_called_damaged_where_memory_is_short(
     graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fit(graph, split, out=tmp_path, **options)
-    monkeypatch.setattr("adagpr.training.folder.load_tensors", lambda path: torch.empty(2**50))
+    monkeypatch.setattr("safetensors.torch.load", lambda _: torch.empty(2**50))
     with pytest.raises(OutOfMemoryError, match="There is not enough memory"):
         load_run(tmp_path)
 

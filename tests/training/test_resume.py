@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import signal
 import subprocess
@@ -10,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 
 from adagpr.errors import InputError, StorageError
 from adagpr.files import folder_lock, read_json
 from adagpr.graph import Graph, Split
-from adagpr.training import State, TrainingData, fit
-from adagpr.training.folder import load_tensors, save_tensors
+from adagpr.schemas import load_tensors, save_tensors
+from adagpr.training import State, TrainingData, fit, load_run
 from tests.processes import Forked, Gate
 
 COMMAND = [
@@ -113,8 +115,8 @@ def test_ended_at_any_write_it_still_ends_with_the_same_bits(
             fit(graph, split, out=tmp_path / f"run{write}", checkpoint_seconds=0.0, **options)
         assert contents(tmp_path / f"run{write}") == contents(tmp_path / "whole")
         assert not (tmp_path / f"run{write}" / "checkpoint").exists()
-    # config, three checkpoints, model, history, predictions, record.
-    assert deaths == 8
+    # config, three checkpoints, two of which take the place of the one before, model, history, predictions, record.
+    assert deaths == 10
 
 
 def test_a_signal_takes_effect_after_a_checkpoint(
@@ -175,15 +177,62 @@ def test_other_data_under_the_same_name_is_refused(
         fit(changed, split, out=tmp_path, **options)
 
 
-def test_a_damaged_checkpoint_is_one_sentence(
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before_it(
+    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fit(graph, split, out=tmp_path / "whole", **options)
+    folder = tmp_path / "run"
+    with pytest.raises(InterruptedHereError):
+        fit(graph, split, out=folder, on_epoch=stop_after(6), checkpoint_seconds=0.0, **options)
+    damaged = folder / "checkpoint" / "state.safetensors"
+    flip_a_bit(damaged)
+    with pytest.raises(InterruptedHereError):
+        fit(graph, split, out=folder, on_epoch=stop_after(1), **options)
+    assert capfd.readouterr().err == (
+        f"Warning: {damaged} is damaged (its content does not have the sum in its header). "
+        "The run resumes from the checkpoint before it, after epoch 5.\n"
+    )
+    # What was read took the place of the damaged one.
+    fit(graph, split, out=folder, **options)
+    assert capfd.readouterr().err == ""
+    assert contents(folder) == contents(tmp_path / "whole")
+
+
+def test_two_damaged_checkpoints_are_one_sentence(
     graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
 ) -> None:
     with pytest.raises(InterruptedHereError):
         fit(graph, split, out=tmp_path, on_epoch=stop_after(3), checkpoint_seconds=0.0, **options)
-    path = tmp_path / "checkpoint" / "state.safetensors"
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(InputError, match=r"is damaged .* Remove its folder to start this run anew"):
+    for name in ("state", "previous"):
+        flip_a_bit(tmp_path / "checkpoint" / f"{name}.safetensors")
+    with pytest.raises(InputError, match=r"state.safetensors is damaged .*, and so is the one before it"):
         fit(graph, split, out=tmp_path, **options)
+
+
+def without_sum(path: Path) -> None:
+    """Writes a file of tensors as it was written before it had a sum."""
+    tensors, header = load_tensors(path, "")
+    path.write_bytes(safetensors.torch.save(tensors, {"header": json.dumps(header)}))
+
+
+def test_a_checkpoint_and_a_model_from_before_they_had_sums_are_read(
+    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(InterruptedHereError):
+        fit(graph, split, out=tmp_path, on_epoch=stop_after(3), checkpoint_seconds=0.0, **options)
+    without_sum(tmp_path / "checkpoint" / "state.safetensors")
+    (tmp_path / "checkpoint" / "previous.safetensors").unlink()
+    seen: list[int] = []
+    run = fit(graph, split, out=tmp_path, on_epoch=lambda number, *_: seen.append(number), **options)
+    assert seen[0] == 4
+    without_sum(tmp_path / "model.safetensors")
+    assert load_run(tmp_path).record == run.record
 
 
 @pytest.mark.parametrize("change", ["missing", "shape", "header"])
@@ -191,9 +240,9 @@ def test_a_checkpoint_that_does_not_fit_is_one_sentence(
     graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path, change: str
 ) -> None:
     with pytest.raises(InterruptedHereError):
-        fit(graph, split, out=tmp_path, on_epoch=stop_after(3), checkpoint_seconds=0.0, **options)
+        fit(graph, split, out=tmp_path, on_epoch=stop_after(1), checkpoint_seconds=0.0, **options)
     path = tmp_path / "checkpoint" / "state.safetensors"
-    tensors, header = load_tensors(path)
+    tensors, header = load_tensors(path, "")
     if change == "missing":
         del tensors["history"]
     elif change == "shape":
@@ -202,7 +251,7 @@ def test_a_checkpoint_that_does_not_fit_is_one_sentence(
     else:
         header["stopping"] = {"unknown": 1}
     save_tensors(path, tensors, header)
-    with pytest.raises(InputError, match=r"is damaged .* Remove its folder to start this run anew"):
+    with pytest.raises(InputError, match=r"is damaged .* Remove the folder .* to start this run anew"):
         fit(graph, split, out=tmp_path, **options)
 
 
@@ -210,7 +259,7 @@ def test_a_configuration_that_is_none_is_one_sentence(
     graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "config.toml").write_text('model = "adagpr"\ntraining = 1\ndata = {}\n')
-    with pytest.raises(InputError, match="is not a run's configuration"):
+    with pytest.raises(InputError, match=r"config.toml is damaged \(model must be .*\). Remove the folder"):
         fit(graph, split, out=tmp_path, **options)
 
 
@@ -237,7 +286,7 @@ def test_a_disk_that_fills_up_is_one_sentence_and_the_last_checkpoint_survives(
             fit(graph, split, out=tmp_path / "run", checkpoint_seconds=0.0, **options)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert [path.name for path in checkpoint.parent.iterdir()] == ["state.safetensors"]
+    assert {path.name for path in checkpoint.parent.iterdir()} == {"previous.safetensors", "state.safetensors"}
     fit(graph, split, out=tmp_path / "run", **options)
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 

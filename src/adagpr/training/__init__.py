@@ -20,7 +20,7 @@ from adagpr.training.fit import (
     train,
     training_data,
 )
-from adagpr.training.folder import load_run
+from adagpr.training.folder import load_run, read_record
 from adagpr.training.many import Job, Runs, fit_all, fit_group, group_size, hop_0_options, in_groups, summarise
 from adagpr.training.partitioned import fit_partition
 from adagpr.training.predict import Predictor, predict
@@ -61,6 +61,7 @@ __all__ = [
     "open_run",
     "predict",
     "read_config",
+    "read_record",
     "resolve",
     "set_memory",
     "spread",

@@ -12,11 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from adagpr.arguments import Count, Nonnegative, Positive, Whole, check
 from adagpr.errors import InputError, unknown_name
-from adagpr.files import digest, none_from_text, read_toml
+from adagpr.files import digest, none_from_text
 from adagpr.graph import Graph, Split
 from adagpr.nn import Model, build, model_options
 from adagpr.ops import Direction
 from adagpr.partitioning import Manifest
+from adagpr.schemas import RunConfig, conform, read_toml, reading, start_anew
 from adagpr.system import num_cores, require_memory
 from adagpr.training.threads import ThreadChoice
 
@@ -177,21 +178,20 @@ def config_digest(*plain: Mapping[str, Any]) -> str:
 
 def read_config(path: Path) -> dict[str, Any]:
     """A stored configuration, with keys that it was written without at their defaults."""
-    stored = read_toml(path)
-    try:
-        model, training = none_from_text(stored["model"]), none_from_text(stored["training"])
-        # Runs of before were of a number of threads, on which their bits depended.
-        training.pop("num_threads", None)
-        return {
-            # Only runs on a partition have it.
-            **({"scale": none_from_text(stored["scale"])} if "scale" in stored else {}),
-            # Names of columns are free texts: one may be called "none".
-            "data": dict(stored["data"]),
-            "model": {"name": model["name"], **model_options(model["name"]), **model},
-            "training": TrainingConfig().model_dump(exclude={"num_threads"}) | training,
-        }
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is not a run's configuration. Remove its folder to start this run anew.") from error
+    stored = read_toml(path, RunConfig, start_anew(path.parent))
+    # Names of columns are free texts: one may be called "none".
+    return with_defaults(path, {key: none_from_text(stored[key]) if key != "data" else stored[key] for key in stored})
+
+
+def with_defaults(path: Path, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration from this file, with keys that it was written without at their defaults."""
+    way_out, name = start_anew(path.parent), stored["model"]["name"]
+    # Runs of before were of a number of threads, on which their bits depended.
+    kept = {key: value for key, value in stored["training"].items() if key != "num_threads"}
+    training = TrainingConfig().model_dump(exclude={"num_threads"}) | kept
+    with reading(path, way_out):
+        model = {"name": name, **model_options(name), **stored["model"]}
+    return {**stored, "model": model, "training": conform(path, TrainingConfig, training, way_out)}
 
 
 def describe_data(graph: Graph, split: Split) -> dict[str, Any]:

@@ -115,7 +115,7 @@ class TrainingRun:
         self.num_batched = 1
         self.threads = setup.threads()
         if folder is not None:
-            folder.restore(self.state, folder.read_checkpoint())
+            folder.restore(self.state, folder.read_checkpoint(self.state))
 
     def train(self, on_epoch: OnEpoch | None, checkpoint_seconds: float) -> None:
         """Trains until the run is over."""

@@ -1,10 +1,11 @@
 """The folder of a run, and how a run that was killed resumes.
 
-A folder holds ``config.toml``, while it trains ``checkpoint/state.safetensors``, and at the end ``model.safetensors``,
-``history.parquet``, ``predictions.parquet``, for a graph from tables ``recipe.json``, and, written last,
-``record.json``: if it is there, the run is complete. Every file is replaced atomically. The checkpoint carries
-parameters, the best parameters so far, Adam's moments, the history, the stopping rule's counters and the state of
-every random stream, so that a resumed training ends with the bits of an uninterrupted one.
+A folder holds ``config.toml``, while it trains ``checkpoint/state.safetensors`` and the checkpoint before it,
+``checkpoint/previous.safetensors``, and at the end ``model.safetensors``, ``history.parquet``, ``predictions.parquet``,
+for a graph from tables ``recipe.json``, and, written last, ``record.json``: if it is there, the run is complete. Every
+file is replaced atomically. A checkpoint carries parameters, the best parameters so far, Adam's moments, the history,
+the stopping rule's counters and the state of every random stream, so that a resumed training ends with the bits of an
+uninterrupted one.
 """
 
 from __future__ import annotations
@@ -12,22 +13,40 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import safetensors.torch
-from safetensors import SafetensorError
-from torch import Tensor
+import torch
 
-from adagpr.errors import InputError, memory_errors, reason_of
-from adagpr.files import folder_lock, make_folder, read_json, to_toml, write_atomically, write_json, write_text
+from adagpr.data import tables
+from adagpr.errors import DamagedError, InputError
+from adagpr.files import digest, folder_lock, make_folder, to_toml, write_atomically, write_json, write_text
+from adagpr.graph import SPLIT_NAMES
 from adagpr.nn import Model, build
-from adagpr.training.config import Setup, differences, read_config
-from adagpr.training.run import RECORD_FORMAT, Run
-from adagpr.training.state import State
+from adagpr.schemas import (
+    Column,
+    ModelHeader,
+    RunRecipe,
+    RunRecord,
+    check_tensors,
+    conform,
+    damaged,
+    kinds,
+    load_tensors,
+    parse_tensors,
+    read_json,
+    read_parquet,
+    reading,
+    save_tensors,
+    start_anew,
+)
+from adagpr.training.config import Setup, differences, read_config, with_defaults
+from adagpr.training.run import Run, coefficient_column
+from adagpr.training.state import Epoch, State
 
 
 class RunFolder:
@@ -36,6 +55,8 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._checkpoint = path / "checkpoint" / "state.safetensors"
+        self._previous = path / "checkpoint" / "previous.safetensors"
+        self._way_out = start_anew(path)
 
     @property
     def is_complete(self) -> bool:
@@ -77,20 +98,42 @@ class RunFolder:
             yield
 
     def save_checkpoint(self, state: State) -> None:
-        """Writes all of a training in progress."""
+        """Writes all of a training in progress; the checkpoint before is kept."""
         make_folder(self._checkpoint.parent)
-        save_tensors(self._checkpoint, *state.tensors())
+        save_tensors(self._checkpoint, *state.tensors(), previous=self._previous)
 
-    def read_checkpoint(self) -> bytes | None:
-        """The content of the last checkpoint, if there is one."""
-        with _damage(self._checkpoint):
-            return self._checkpoint.read_bytes() if self._checkpoint.exists() else None
+    def read_checkpoint(self, state: State) -> bytes | None:
+        """The content of the last checkpoint that is intact and fits ``state``, if there is one.
+
+        Where the last one is damaged, the one before it takes its place, with a warning.
+        """
+        failures: list[DamagedError] = []
+        for path in (self._checkpoint, self._previous):
+            if not path.exists():
+                continue
+            try:
+                with reading(path, self._way_out):
+                    content = path.read_bytes()
+                num_epochs = state.check(path, *parse_tensors(path, content, self._way_out), self._way_out)
+            except DamagedError as error:
+                failures.append(error)
+                continue
+            if path == self._previous:
+                with reading(self._checkpoint, self._way_out):
+                    path.replace(self._checkpoint)
+            if failures:
+                resumed = f"The run resumes from the checkpoint before it, after epoch {num_epochs}."
+                sys.stderr.write(f"Warning: {failures[0].finding}. {resumed}\n")
+            return content
+        if not failures:
+            return None
+        also = ", and so is the one before it" if len(failures) > 1 else ""
+        raise DamagedError(f"{failures[0].finding}{also}", self._way_out)
 
     def restore(self, state: State, checkpoint: bytes | None) -> None:
-        """Puts the content of a checkpoint, if there is one, into ``state``."""
+        """Puts the content of a checkpoint that was read, if there is one, into ``state``."""
         if checkpoint is not None:
-            with _damage(self._checkpoint):
-                state.restore(*_parse_tensors(checkpoint))
+            state.restore(*parse_tensors(self._checkpoint, checkpoint, self._way_out))
 
     def remove_checkpoint(self) -> None:
         """Removes the checkpoint of a complete run."""
@@ -107,62 +150,99 @@ class RunFolder:
         self.remove_checkpoint()
 
 
+def read_record(folder: Path) -> dict[str, Any]:
+    """The record of a complete run."""
+    path, way_out = folder / "record.json", start_anew(folder)
+    record = read_json(path, RunRecord, way_out)
+    with_defaults(path, record["config"])
+    return record
+
+
 def load_run(folder: Path | str) -> Run:
     """Reads a complete run back from its folder."""
     folder = Path(folder)
     if not (folder / "record.json").exists():
         raise InputError(f"{folder} holds no complete run: there is no record.json in it.")
-    try:
-        with memory_errors():
-            record = read_json(folder / "record.json")
-            if not 1 <= record["format"] <= RECORD_FORMAT:
-                known = f"this version reads up to {RECORD_FORMAT}"
-                raise InputError(f"its record has the format {record['format']}; {known}")
-            data, arguments = record["data"], dict(record["config"]["model"])
-            sizes = {"in_channels": data["num_features"], "out_channels": len(data["class_names"])}
-            model = build(arguments.pop("name"), {**sizes, **arguments})
-            model.load_state_dict(load_tensors(folder / "model.safetensors")[0])
-            tables = [pq.read_table(folder / f"{part}.parquet") for part in ("history", "predictions")]
-            recipe = read_json(folder / "recipe.json") if (folder / "recipe.json").exists() else None
-    except (InputError, KeyError, TypeError, RuntimeError, OSError, pa.ArrowException) as error:
-        raise InputError(
-            f"The run in {folder} is damaged ({reason_of(error)}). Remove the folder to start it anew."
-        ) from error
-    model.eval()
-    return Run(record, model, tables[0], tables[1], folder, recipe)
+    record, way_out = read_record(folder), start_anew(folder)
+    _check_config(folder, record)
+    data, num_epochs = record["data"], record["result"]["num_epochs"]
+    model = _load_model(folder, record)
+    path, coefficients = folder / "history.parquet", record.get("coefficients", [])
+    columns: dict[str, Column] = {"epoch": "whole", **dict.fromkeys(Epoch._fields, "real")}
+    for layer, row in enumerate(coefficients, 1):
+        columns |= {coefficient_column(layer, hop): "real" for hop in range(len(row))}
+    history = read_parquet(path, columns, num_epochs, way_out)
+    if history["epoch"].to_pylist() != [*range(1, num_epochs + 1)]:
+        raise damaged(path, f"column 'epoch' does not count from 1 to {num_epochs}", way_out)
+    predictions = _read_predictions(folder / "predictions.parquet", data, way_out)
+    return Run(record, model, history, predictions, folder, _read_recipe(folder, record))
+
+
+def _check_config(folder: Path, record: Mapping[str, Any]) -> None:
+    """Raises unless configuration and record say the same, but for what the machine decides."""
+    path = folder / "config.toml"
+    if path.exists():
+        own, recorded = read_config(path), with_defaults(folder / "record.json", record["config"])
+        found = [key for key in differences(own, recorded) if key != "training.recompute"]
+        if found:
+            raise damaged(path, f"{', '.join(found)} differ from record.json", start_anew(folder))
+
+
+def _load_model(folder: Path, record: Mapping[str, Any]) -> Model:
+    """The model of a record; it is built when its sizes are found to be those of the tensors that there are."""
+    path, way_out, data = folder / "model.safetensors", start_anew(folder), record["data"]
+    tensors, header = load_tensors(path, way_out)
+    conform(path, ModelHeader, header, way_out)
+    arguments = {"in_channels": data["num_features"], "out_channels": len(data["class_names"])}
+    arguments |= {key: value for key, value in record["config"]["model"].items() if key != "name"}
+    name, few = record["config"]["model"]["name"], dict(arguments)
+    if isinstance(few.get("num_layers"), int):
+        # Every layer has a tensor, so that this many cannot fit, however many more were asked for.
+        few["num_layers"] = min(few["num_layers"], len(tensors) + 1)
+    with reading(folder / "record.json", way_out):
+        with torch.device("meta"):
+            expected = build(name, few).state_dict()
+        check_tensors(path, tensors, kinds(expected), way_out)
+        model = build(name, arguments)
+    for key, value in tensors.items():
+        if not value.isfinite().all():
+            raise damaged(path, f"tensor '{key}' holds a value that is no finite number", way_out)
+    model.load_state_dict(tensors)
+    found, stored = model.coefficients(), record.get("coefficients")
+    if (found is None) != (stored is None):
+        raise damaged(folder / "record.json", "coefficients and the model do not agree", way_out)
+    if found is not None:
+        recorded = torch.tensor(stored)
+        if recorded.shape != found.shape or not torch.allclose(recorded, found, atol=1e-3):
+            raise damaged(folder / "record.json", "coefficients are not those of the model", way_out)
+    return model.eval()
+
+
+def _read_predictions(path: Path, data: Mapping[str, Any], way_out: str) -> pa.Table:
+    names = data["class_names"]
+    columns: dict[str, Column] = {"node_id": "id", "part": "text", "label": "optional text", "prediction": "text"}
+    columns |= {f"p_{name}": "real" for name in names}
+    table = read_parquet(path, columns, data["num_nodes"], way_out)
+    known = {"part": ["", *SPLIT_NAMES], "label": [*names, None], "prediction": names}
+    for name, values in known.items():
+        if odd := {*table[name].unique().to_pylist()}.difference(values):
+            raise damaged(path, f"column '{name}' holds {sorted(map(str, odd))[0]!r:.80}", way_out)
+    return table
+
+
+def _read_recipe(folder: Path, record: Mapping[str, Any]) -> dict[str, Any] | None:
+    path, way_out = folder / "recipe.json", start_anew(folder)
+    known = record["config"]["data"].get("recipe_sha256")
+    if known is None and not path.exists():
+        return None
+    recipe = read_json(path, RunRecipe, way_out)
+    if known is not None and digest(recipe, 64) != known:
+        raise damaged(path, "its content does not have the sum in record.json", way_out)
+    with reading(path, way_out):
+        tables.Recipe.from_plain(recipe["features"])
+    return recipe
 
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Writes a table as Parquet, atomically."""
-    write_atomically(path, lambda temporary: pq.write_table(table, temporary))
-
-
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
-    """Writes named tensors and a header of plain data as safetensors, atomically."""
-    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    content = safetensors.torch.save(contiguous, {"header": json.dumps(header)})
-    write_atomically(path, lambda temporary: temporary.write_bytes(content))
-
-
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Reads what `save_tensors` wrote; a damaged file is an `InputError` that names it."""
-    with _damage(path):
-        return _parse_tensors(path.read_bytes())
-
-
-def _parse_tensors(content: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    tensors = safetensors.torch.load(content)
-    size = int.from_bytes(content[:8], "little")
-    return tensors, json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["header"])
-
-
-@contextlib.contextmanager
-def _damage(path: Path) -> Iterator[None]:
-    """Whatever fails in the context is an `InputError` that calls this file damaged, unless memory ran out."""
-    try:
-        with memory_errors():
-            yield
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise InputError(
-            f"{path} is damaged ({reason_of(error)}). Remove its folder to start this run anew."
-        ) from error
+    write_atomically(path, lambda temporary: pq.write_table(table, temporary, write_page_checksum=True))

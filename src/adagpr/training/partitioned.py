@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from adagpr.errors import InputError
-from adagpr.files import make_folder, read_json
+from adagpr.files import make_folder
 from adagpr.graph import SPLIT_NAMES
 from adagpr.ops import buffer_pool, compute_threads
 from adagpr.partitioning import (
@@ -37,7 +37,7 @@ from adagpr.system import forget_peak_memory, keep_freed_memory, num_cores
 from adagpr.task import Classification, class_counts, macro_f1
 from adagpr.training.config import Setup, resolve_options
 from adagpr.training.fit import CHECKPOINT_SECONDS, set_memory, train
-from adagpr.training.folder import RunFolder, write_table
+from adagpr.training.folder import RunFolder, read_record, write_table
 from adagpr.training.partition_strategies import Batches, Shard, read_shard
 from adagpr.training.run import class_table, history_table, make_record, with_labels
 from adagpr.training.state import Epoch, OnEpoch, State, Stopping
@@ -89,7 +89,7 @@ def fit_partition(
             if group.rank > 0:
                 return setup, None
             stack.enter_context(folder.hold(setup))
-            return setup, read_json(folder.path / "record.json") if folder.is_complete else None
+            return setup, read_record(folder.path) if folder.is_complete else None
 
         setup, stored = group.run_on_all_ranks(open_folder)
         record = group.broadcast(stored)
@@ -107,7 +107,8 @@ def fit_partition(
             operator = stack.enter_context(stored_operator(parts, setup.config.self_loops, folder.path))
             strategy = Batches(parts, per_batch, operator, setup.config)
         state = State(setup.model.to(setup.config.device), setup.config)
-        folder.restore(state, group.broadcast(folder.read_checkpoint() if group.rank == 0 else None))
+        checkpoint = group.run_on_all_ranks(lambda: folder.read_checkpoint(state) if group.rank == 0 else None)
+        folder.restore(state, group.broadcast(checkpoint))
 
         def save() -> None:
             if group.rank == 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -44,8 +43,6 @@ def predict(run: Run | Path | str, nodes: Any, edges: Any, **columns: Any) -> tu
     run = run if isinstance(run, Run) else load_run(run)
     if run.recipe is None:
         raise InputError("predict: this run was not trained on tables, so there is no recipe for its features.")
-    if not isinstance(run.recipe.get("columns"), Mapping) or "features" not in run.recipe:
-        raise InputError("predict: recipe.json of this run is of another version or damaged; train it again.")
     # Columns have the names that they had in training, whatever would be found in a table by itself.
     asked = {**run.recipe["columns"], **{key: value for key, value in columns.items() if value is not None}}
     names = run.record["data"]["class_names"]

@@ -18,15 +18,13 @@ from adagpr.errors import InputError
 from adagpr.graph import SPLIT_NAMES, Graph, Split
 from adagpr.nn import Model
 from adagpr.ops import compute_threads, features
+from adagpr.schemas import RECORD_FORMAT
 from adagpr.system import describe_machine
 from adagpr.task import Classification, scores_of_result
 from adagpr.training.state import Epoch, State
 
 if TYPE_CHECKING:
     import pandas as pd
-
-# Of record.json; format 1 had the scores as flat keys of the result.
-RECORD_FORMAT = 2
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from adagpr import seeding
 from adagpr.errors import DivergedError
 from adagpr.nn import Model
+from adagpr.schemas import CheckpointHeader, check_tensors, conform, damaged, kinds
 from adagpr.training.config import TrainingConfig
 from adagpr.training.optimizer import Adam
 
@@ -190,6 +192,27 @@ class State:
             tensors["coeffs"] = self.coeffs
         generator = seeding.capture(self.model.generator)
         return tensors, {"stopping": asdict(self.stopping), "generator": generator, "seconds": self.seconds}
+
+    def check(self, path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any], way_out: str) -> int:
+        """Raises unless a checkpoint's content is that of such a training; its number of epochs."""
+        conform(path, CheckpointHeader, header, way_out)
+        state, coeffs, num_epochs = self.model.state_dict(), self.model.coefficients(), len(tensors.get("history", ()))
+        expected = kinds({f"{part}/{name}": value for part in ("model", "best") for name, value in state.items()})
+        for name, parameter in self.model.named_parameters():
+            # A parameter that had no gradient yet has no moments.
+            if f"adam/{name}/step" in tensors:
+                expected[f"adam/{name}/step"] = (torch.float32, ())
+                expected |= kinds({f"adam/{name}/{moment}": parameter for moment in ("exp_avg", "exp_avg_sq")})
+        if coeffs is not None and num_epochs:
+            expected["coeffs"] = (coeffs.dtype, (num_epochs, *coeffs.shape))
+        expected["history"] = (torch.float64, (num_epochs, len(Epoch._fields)) if num_epochs else (0,))
+        check_tensors(path, tensors, expected, way_out)
+        stopping = header["stopping"]
+        if num_epochs > self.config.max_epochs or not tensors["history"].isfinite().all():
+            raise damaged(path, "tensor 'history' does not fit this run", way_out)
+        if not bool(num_epochs) <= stopping["best_epoch"] <= num_epochs or stopping["waited"] > num_epochs:
+            raise damaged(path, f"stopping does not fit a history of {num_epochs} epochs", way_out)
+        return num_epochs
 
     def restore(self, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
         """Puts back what `tensors` returned."""
