@@ -27,8 +27,7 @@ def test_the_status_counts_what_is_done_and_names_what_has_begun(tmp_path: Path)
     row, records = catalogue()["table2_gcn_cora"], tmp_path / "catalogue"
     make_folder(records / "part")
     for cell, folder in zip(row.cells(), (records / "part", records, records), strict=False):
-        runs = [{"seed": seed} for seed in range(3)]
-        write_json(folder / f"{row.name}-{cell.layers}.json", {"options": cell.options, "runs": runs})
+        shutil.copy(RECORDS / f"{row.name}-{cell.layers}.json", folder)
     shown = adagpr("reproduce", "table2", "--only", "gcn", "--status", "--out", str(tmp_path)).splitlines()
     assert [line.split() for line in shown[1:3]] == [
         ["method", "cora", "citeseer", "pubmed"],

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -18,16 +19,22 @@ CATALOGUE = Path(__file__).parents[2] / "results" / "catalogue"
 
 
 def write_run(folder: Path, right: int, split: int = 0, seed: int = 0, **changed: Any) -> None:
-    """A run's record with the keys that a comparison reads."""
+    """A run's record, of the first format."""
     given = {"name": "texas", "graph": "g", "num_test": 37, "model": "gcn", **changed}
+    known = {"name": given["name"], "split": f"geom-gcn/{split}"}
     sums = {"graph_sha256": given["graph"], "split_sha256": f"s{split}"}
+    sizes = {"num_nodes": 183, "num_edges": 325, "num_features": 1703, "num_train": 87, "num_val": 59}
+    epochs = {"best_epoch": 3, "num_epochs": 5, "stopped_by": "max_epochs", "val_objective": 0.5}
     folder.mkdir(parents=True)
     write_json(
         folder / "record.json",
         {
-            "config": {"data": sums, "model": {"name": given["model"]}, "training": {"seed": seed}},
-            "data": {"name": given["name"], "split": f"geom-gcn/{split}", "num_test": given["num_test"], "num_val": 59},
-            "result": {"test_acc": right / given["num_test"], "val_acc": (right + 20) / 59},
+            "format": 1,
+            "config": {"data": known | sums, "model": {"name": given["model"]}, "training": {"seed": seed}},
+            "data": {**known, **sizes, "num_test": given["num_test"], "class_names": ["a", "b"]},
+            "result": {**epochs, "train_acc": 1.0, "val_acc": (right + 20) / 59, "test_acc": right / given["num_test"]},
+            "num_parameters": 10,
+            "machine": {"seconds": 1.0},
         },
     )
 
@@ -40,8 +47,12 @@ def write_runs(folder: Path, right: list[int], **changed: Any) -> Path:
 
 def write_record(path: Path, right: list[int], dataset: str = "texas") -> Path:
     """A record of the catalogue: accuracies of four decimals, no number of nodes."""
-    runs = [{"split": f"geom-gcn/{i}", "seed": 0, "test_acc": round(n / 37, 4)} for i, n in enumerate(right)]
-    write_json(path, {"dataset": dataset, "runs": runs})
+    about = {"config": "0", "seed": 0, "val_acc": 0.5, "best_epoch": 1, "num_epochs": 2, "machine": {"seconds": 1.0}}
+    runs = [{**about, "split": f"geom-gcn/{i}", "test_acc": round(n / 37, 4)} for i, n in enumerate(right)]
+    cell = dict.fromkeys(("method", "split", "model", "settings", "settings_from"), "known")
+    cell |= {"table": 3, "dataset": dataset, "layers": 2, "published": 80.0, "options": {}, "num_runs": len(runs)}
+    accuracies = {"test_acc": 100 * fmean(run["test_acc"] for run in runs), "test_acc_std": 1.0, "val_acc": 50.0}
+    write_json(path, {**cell, **accuracies, "runs": runs})
     return path
 
 
@@ -199,11 +210,11 @@ def test_a_folder_of_several_models_is_refused(second: dict[str, Any], tmp_path:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("{}", "is not a record of the catalogue"), ('{"runs": []}', "no complete run"), ("{", "Cannot read")],
+    [("{}", "table is missing"), ('{"runs": []}', "table is missing"), ("{", "property name")],
 )
 def test_other_files_are_refused(content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(content)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=rf"a.json is damaged \(.*{message}.*\). Give a record of the catalogue."):
         compare(tmp_path / "a.json", tmp_path / "a.json")
 
 
@@ -215,5 +226,5 @@ def test_empty_and_missing_folders_and_unknown_measures_are_refused(tmp_path: Pa
     with pytest.raises(InputError, match="Unknown measure 'train_acc'"):
         compare(tmp_path, tmp_path, "train_acc")
     (tmp_path / "record.json").write_text('{"config": {}}')
-    with pytest.raises(InputError, match=r"record.json is not a record of a run \(at 'data'\)"):
+    with pytest.raises(InputError, match=r"record.json is damaged \(format is missing\). Remove the folder"):
         compare(tmp_path, tmp_path)

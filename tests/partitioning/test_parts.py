@@ -76,10 +76,12 @@ def test_a_folder_without_a_manifest_is_no_partition(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 7}, "is of format 7"),
-        ({"parts": []}, "its parts are incomplete"),
-        ({"parts": [{"num_nodes": 3}]}, "is not the manifest of a partition"),
-        ({"parts": None}, "is not the manifest of a partition"),
+        ({"format": 7}, "format must be 1, got 7"),
+        ({"parts": []}, "parts must have at least 1 item"),
+        ({"parts": [{"num_nodes": 3}]}, "parts.0.num_edges is missing"),
+        ({"parts": None}, "parts must be a valid list"),
+        ({"num_nodes": 3}, "num_nodes is not the sum over the parts"),
+        ({"num_train": 1}, "its content does not have the sum in it"),
     ],
 )
 def test_a_manifest_that_is_none_is_refused(parts: Parts, change: dict[str, object], message: str) -> None:
@@ -91,7 +93,7 @@ def test_a_manifest_that_is_none_is_refused(parts: Parts, change: dict[str, obje
 
 def test_a_broken_manifest_is_named(parts: Parts) -> None:
     (parts.folder / "manifest.json").write_text("{")
-    with pytest.raises(InputError, match=r"Cannot read .*manifest\.json"):
+    with pytest.raises(InputError, match=r"manifest\.json is damaged"):
         open_parts(parts.folder)
 
 
@@ -99,5 +101,5 @@ def test_a_file_that_cannot_be_read_is_named(parts: Parts) -> None:
     for name in FILES:
         (parts[0].folder / name).write_bytes(b"nothing")
     for read in (parts[0].nodes, parts[0].features, parts[0].rows):
-        with pytest.raises(InputError, match="cannot be read"):
+        with pytest.raises(InputError, match="is damaged"):
             read()

@@ -12,8 +12,8 @@ from adagpr.errors import InputError
 from adagpr.experiments.catalogue import Cell, cells, plan
 from adagpr.experiments.runner import Folders, run_cells, state_of
 from adagpr.experiments.targets import TargetReport, report_target
-from adagpr.files import read_json
 from adagpr.nn import model_class
+from adagpr.schemas import CellFailure, read_json
 from adagpr.system import num_cores
 
 if TYPE_CHECKING:
@@ -130,7 +130,8 @@ def _run(
 
     run_cells(group, folders, num_workers, on_cell, None if data_root is None else Path(data_root))
     failures = [folders.failure(cell) for cell in group if folders.failure(cell).exists()]
-    return {path.stem: " ".join(dict.fromkeys(read_json(path)["failed"])) for path in failures}
+    records = {path.stem: read_json(path, CellFailure, "Remove the file.") for path in failures}
+    return {name: " ".join(dict.fromkeys(record["failed"])) for name, record in records.items()}
 
 
 def _work(cell: Cell) -> float:

@@ -20,10 +20,11 @@ from statistics import fmean, stdev
 from typing import Any
 
 from adagpr.data import load
-from adagpr.errors import AdaGPRError, BusyError, InputError
+from adagpr.errors import AdaGPRError, BusyError, DamagedError
 from adagpr.experiments.catalogue import Cell
-from adagpr.files import exclusive, make_folder, read_json, write_json
+from adagpr.files import exclusive, make_folder, write_json
 from adagpr.graph import Graph, Split
+from adagpr.schemas import CellRecord, read_json
 from adagpr.training import Job, Run, config_digest, fit_group, group_size, in_groups, load_run, resolve, spread
 
 _WAIT = 2.0  # seconds until a run that another process held is looked at again
@@ -56,8 +57,8 @@ class Folders:
 def read_record(path: Path, cell: Cell) -> dict[str, Any] | None:
     """The record of a cell or of a part of it, where there is one that was made with the same settings."""
     try:
-        record: dict[str, Any] = read_json(path)
-    except InputError:
+        record = read_json(path, CellRecord, "Remove the file to run what it holds again.")
+    except DamagedError:
         # Another command may clear a part away at any time.
         if path.exists():
             raise
@@ -220,7 +221,7 @@ class CellProgress:
                 counts = Counter(run["seed"] for run in self.rows.values())
                 complete = [run for run in self._sorted() if counts[run["seed"]] == len(self._splits)]
                 record, whole = _record(self.cell, complete), complete
-                if not path.exists() or read_json(path) != record:
+                if read_record(path, self.cell) != record:
                     write_json(path, record)
                 self._folders.failure(self.cell).unlink(missing_ok=True)
             rest = [run for run in self._sorted() if run not in whole]

@@ -23,8 +23,9 @@ from adagpr.experiments.tables import (
     property_table,
     to_csv,
 )
-from adagpr.files import make_folder, read_json, write_bytes, write_json, write_text
+from adagpr.files import make_folder, write_bytes, write_json, write_text
 from adagpr.insight import Comparison, compare
+from adagpr.schemas import CoefficientCurve, read_json
 from adagpr.training import coefficient_column, load_run
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def _curve(record: dict[str, Any], folders: Folders) -> dict[str, Any] | None:
     kept = folders.records.parent / _CURVE
     folder = folders.runs / record["runs"][0]["config"]
     if not (folder / "record.json").exists():
-        curve: dict[str, Any] = read_json(kept) if kept.exists() else {}
+        curve = read_json(kept, CoefficientCurve, "Remove the file to leave the curve out.") if kept.exists() else {}
         return curve if curve.get("config") == folder.name else None
     run = load_run(folder)
     num_layers, num_hops = np.shape(run.record["coefficients"])

@@ -144,6 +144,8 @@ def _check(path: Path, plain: _Description, tensors: dict[str, Tensor]) -> None:
             raise InputError(
                 f"{path}: '{name}' should be {_shape(expected.get(name))}, and is {_shape(found.get(name))}."
             )
+    if not all(tensor.isfinite().all() for tensor in tensors.values()):
+        raise InputError(f"{path}: a weight is no finite number.")
     kinds = {tensor.dtype for tensor in tensors.values()}
     if len(kinds) > 1 or not kinds <= {torch.float32, torch.float64}:
         raise InputError(f"{path}: the weights must be all float32 or all float64.")

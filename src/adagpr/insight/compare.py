@@ -15,11 +15,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from adagpr.errors import InputError, reason_of, unknown_name
-from adagpr.files import read_json
+from adagpr.errors import InputError, unknown_name
+from adagpr.schemas import CellRecord, read_json
 from adagpr.statistics import bootstrap_interval, interval, paired_test
 from adagpr.task import flat_scores
-from adagpr.training import Run, config_digest
+from adagpr.training import Run, config_digest, read_record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -211,21 +211,11 @@ def _read(source: Path | str | Sequence[Run], measure: str) -> list[_Measured]:
     path = Path(source)
     if not path.exists():
         raise InputError(f"There is no folder or file {path}.")
-    files = [path] if path.is_file() else [folder / "record.json" for folder in folders_of_runs(path)]
-    runs: list[_Measured] = []
-    for file in files:
-        record = read_json(file)
-        try:
-            if path.is_dir():
-                runs.append(_of_run(record, measure))
-            else:
-                places = ((record["dataset"], run["split"], run["seed"], float(run[measure])) for run in record["runs"])
-                runs += [_Measured(*place) for place in places]
-        except InputError:
-            raise
-        except (KeyError, TypeError, ValueError) as error:
-            kind = "record of a run" if path.is_dir() else "record of the catalogue"
-            raise InputError(f"{file} is not a {kind} (at {reason_of(error)}).") from error
+    if path.is_file():
+        record = read_json(path, CellRecord, "Give a record of the catalogue.")
+        runs = [_Measured(record["dataset"], run["split"], run["seed"], run[measure]) for run in record["runs"]]
+    else:
+        runs = [_of_run(read_record(folder), measure) for folder in folders_of_runs(path)]
     if not runs:
         raise InputError(f"{path} holds no complete run: no record.json is in it or one folder below.")
     if len({(run.split, run.seed) for run in runs}) < len(runs) or len({run.settings for run in runs}) > 1:

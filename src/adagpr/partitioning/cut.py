@@ -18,10 +18,11 @@ import scipy.sparse as sp
 from torch import Tensor
 
 from adagpr.errors import InputError
-from adagpr.files import digest, folder_lock, make_folder, read_json, write_json
+from adagpr.files import digest, folder_lock, make_folder, write_json
 from adagpr.graph import Graph, Split
 from adagpr.partitioning.assign import OnProgress, check_num_parts, greedy, ignore_progress, metis
 from adagpr.partitioning.parts import Manifest, Method, PartInfo, Parts, Rows, open_parts, part_name, roles, write_part
+from adagpr.schemas import PartitionProgress, PartRecord, read_json, with_sum
 
 _PROGRESS = Path(".work", "progress.json")
 # Measured with 500,000 nodes, 64 features and 5,000,000 entries: Python itself, METIS per entry, tables read whole.
@@ -86,11 +87,16 @@ def metis_memory(num_edges: int, table_bytes: float) -> float:
 
 def method_of(folder: Path) -> Method | None:
     """The method of the partition that a folder holds, complete or under way."""
-    for path in (folder / "manifest.json", folder / _PROGRESS):
-        if path.is_file():
-            content = read_json(path)
-            return "greedy" if isinstance(content, dict) and content.get("method") == "greedy" else "metis"
+    if (folder / "manifest.json").is_file():
+        return open_parts(folder).manifest.method
+    if (folder / _PROGRESS).is_file():
+        method: Method = _read_progress(folder).get("method", "metis")
+        return method
     return None
+
+
+def _read_progress(folder: Path) -> dict[str, Any]:
+    return read_json(folder / _PROGRESS, PartitionProgress, f"Remove the folder {folder} to partition anew.")
 
 
 class Numbering:
@@ -145,19 +151,22 @@ class PartitionState:
         self._path = folder / _PROGRESS
         self._stored: dict[str, Any] = {"key": key, "method": method, "stages": {}}
         if self._path.is_file():
-            self._stored |= read_json(self._path)
+            self._stored |= _read_progress(folder)
         if self._stored["key"] != key:
             raise InputError(
                 f"{folder} holds a partition under way of other data or arguments. Repeat that command, remove the "
                 "folder, or choose another."
             )
         self.stages: dict[str, Any] = self._stored["stages"]
-        write_json(self._path, self._stored)
+        self._write()
 
     def record(self, stage: str, found: Any) -> None:
         """Records that a stage is done, with its result."""
         self.stages[stage] = found
-        write_json(self._path, self._stored)
+        self._write()
+
+    def _write(self) -> None:
+        write_json(self._path, with_sum(self._stored))
 
 
 def complete(folder: Path, asked: Mapping[str, Any], cut: Callable[[PartitionState], Manifest]) -> Parts:
@@ -191,7 +200,7 @@ def write_parts(
     for number in range(num_parts):
         record = state.work / f"{part_name(number)}.json"
         if not record.is_file():
-            write_json(record, asdict(write_part(state.folder, number, rows(number), state.key)))
-        infos.append(PartInfo(**read_json(record)))
+            write_json(record, with_sum(asdict(write_part(state.folder, number, rows(number), state.key))))
+        infos.append(PartInfo(**read_json(record, PartRecord, f"Remove the folder {state.folder} to partition anew.")))
         on_progress("writing the parts", number + 1, num_parts)
     return tuple(infos)

@@ -30,13 +30,24 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from adagpr.errors import InputError, reason_of
-from adagpr.files import make_folder, read_json, sha256_file, write_atomically, write_json
+from adagpr.errors import InputError
+from adagpr.files import make_folder, sha256_file, write_atomically, write_json
 from adagpr.graph import SPLIT_NAMES, Split
+from adagpr.schemas import (
+    Kind,
+    PartitionManifest,
+    check_columns,
+    check_tensors,
+    damaged,
+    read_json,
+    reading,
+    with_sum,
+)
 
 FORMAT = 1
 FILES = ("nodes.arrow", "graph.safetensors", "features.safetensors")
 # The number of each part of the split.
+_WAY_OUT = "Copy the part from where the partition was made, or partition again."
 ROLES = {name: number for number, name in enumerate(SPLIT_NAMES, 1)}
 Method = Literal["metis", "greedy"]
 
@@ -101,7 +112,7 @@ class Manifest:
     def write(self, folder: Path) -> None:
         """Writes the manifest, after which the partition is complete."""
         totals = {"num_nodes": self.num_nodes, "num_edges": self.num_edges, "edge_cut": self.edge_cut}
-        write_json(folder / "manifest.json", {"format": FORMAT, **totals, **asdict(self)})
+        write_json(folder / "manifest.json", with_sum({"format": FORMAT, **totals, **asdict(self)}))
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,6 +170,14 @@ class Part:
                 raise InputError(f"{path} belongs to another partition than {self.folder.parent / 'manifest.json'}.")
             if path.stat().st_size != known["bytes"] or sha256_file(path) != known["sha256"]:
                 raise InputError(f"{path} was altered: its sum differs from the manifest's. Partition again.")
+        graph, x = self.tensors("graph.safetensors"), self.features()
+        for name, indices, most in (
+            ("y", graph["y"], self._manifest.num_classes),
+            ("columns", graph["columns"], self.info.num_nodes + self.info.num_halo),
+            ("x", x.indices if isinstance(x, sp.csr_array) else np.empty(0), self._manifest.num_features),
+        ):
+            if len(indices) and int(indices.max()) >= most:
+                raise damaged(self.folder, f"'{name}' holds {int(indices.max())}, must be below {most}", _WAY_OUT)
 
     def _path(self, name: str) -> Path:
         """A file of the part; a link out of the folder of the partition is an `InputError`."""
@@ -170,19 +189,37 @@ class Part:
     def nodes(self) -> pa.Table:
         """Ids and positions of the nodes."""
         path = self._path("nodes.arrow")
-        try:
-            with pa.memory_map(str(path)) as source:
-                return pa.ipc.open_file(source).read_all()
-        except (OSError, pa.ArrowException) as error:
-            raise InputError(f"{path} cannot be read ({reason_of(error)}).") from error
+        with reading(path, _WAY_OUT), pa.memory_map(str(path)) as source:
+            table = pa.ipc.open_file(source).read_all()
+        check_columns(path, table, {"node_id": "id", "position": "whole"}, self.info.num_nodes, _WAY_OUT)
+        return table
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         """All tensors of a file, mapped into memory and not copied."""
         path = self._path(name)
-        try:
-            return safetensors.torch.load_file(path)
-        except (OSError, SafetensorError) as error:
-            raise InputError(f"{path} cannot be read ({reason_of(error)}).") from error
+        with reading(path, _WAY_OUT):
+            tensors = safetensors.torch.load_file(path)
+        check_tensors(path, tensors, self._kinds(name, tensors), _WAY_OUT)
+        return tensors
+
+    def _kinds(self, name: str, tensors: Mapping[str, Tensor]) -> dict[str, Kind]:
+        """The tensors that belong into a file."""
+
+        def one_of(key: str, *dtypes: torch.dtype) -> torch.dtype:
+            return tensors[key].dtype if key in tensors and tensors[key].dtype in dtypes else dtypes[0]
+
+        size, num_edges, halo = self.info.num_nodes, self.info.num_edges, self.info.num_halo
+        found: dict[str, Kind] = {"indptr": (torch.int64, (size + 1,))}
+        if name == "graph.safetensors":
+            found["columns"] = (one_of("columns", torch.int32, torch.int64), (num_edges,))
+            if "weights" in tensors:
+                found["weights"] = (one_of("weights", torch.float32, torch.float64), (num_edges,))
+            found |= {"degree": (torch.float64, (size,)), "halo_degree": (torch.float64, (halo,))}
+            return found | {"halo": (torch.int64, (halo,)), "y": (torch.int64, (size,)), "role": (torch.int8, (size,))}
+        if "x" in tensors:
+            return {"x": (torch.float32, (size, self._manifest.num_features))}
+        values = len(tensors.get("values", ()))
+        return {**found, "columns": (torch.int32, (values,)), "values": (torch.float32, (values,))}
 
     def rows(self) -> Rows:
         """The part as one block of rows."""
@@ -240,22 +277,11 @@ def open_parts(folder: Path | str) -> Parts:
     path = folder / "manifest.json"
     if not path.is_file():
         raise InputError(f"{folder} holds no complete partition: there is no manifest.json in it.")
-    content = read_json(path)
-    try:
-        if content["format"] != FORMAT:
-            raise InputError(f"{path} is of format {content['format']}, this version reads format {FORMAT}.")
-        known = {key: content[key] for key in Manifest.__dataclass_fields__ if key in content}
-        parts = tuple(PartInfo(**part) for part in known.pop("parts"))
-        for key in ("class_names", "notes"):
-            known[key] = tuple(known[key])
-        manifest = Manifest(parts=parts, **known)
-        if not parts or any(set(part.files) != set(FILES) for part in parts):
-            raise ValueError("its parts are incomplete")
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} is not the manifest of a partition ({reason_of(error)}).") from error
-    return Parts(folder, manifest)
+    content = read_json(path, PartitionManifest, f"Remove the folder {folder} to partition anew.")
+    known = {key: content[key] for key in Manifest.__dataclass_fields__ if key in content}
+    parts = tuple(PartInfo(**part) for part in known.pop("parts"))
+    known |= {key: tuple(content.get(key, ())) for key in ("class_names", "notes")}
+    return Parts(folder, Manifest(parts=parts, **known))
 
 
 def write_part(folder: Path, number: int, rows: Rows, key: str) -> PartInfo:

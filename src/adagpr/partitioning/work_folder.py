@@ -23,6 +23,7 @@ from adagpr.files import write_atomically
 from adagpr.partitioning.assign import OnProgress
 from adagpr.partitioning.cut import PartitionState
 from adagpr.partitioning.parts import write_arrow
+from adagpr.schemas import reading
 
 # How much is read and held at a time; the result depends on none of it. Bytes per node: ids, parts, numbers by part,
 # where rows start, degrees, and a copy of one of them.
@@ -94,7 +95,9 @@ class Job:
 
     def load(self, name: str) -> np.ndarray:
         """An array that an earlier stage left, mapped into memory."""
-        found: np.ndarray = np.load(self.state.work / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        path = self.state.work / f"{name}.npy"
+        with reading(path, f"Remove the folder {self.state.folder} to partition anew."):
+            found: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
         return found
 
     def entries(self, name: str, indptr: np.ndarray, low: int, high: int) -> np.ndarray:
@@ -114,9 +117,11 @@ class Job:
 
     def load_ids(self) -> Any:
         """The ids in order, mapped into memory; none where they are the numbers from 0 on."""
-        if not (self.state.work / "ids.arrow").exists():
+        path = self.state.work / "ids.arrow"
+        if not path.exists():
             return None
-        with pa.memory_map(str(self.state.work / "ids.arrow")) as file:
+        way_out = f"Remove the folder {self.state.folder} to partition anew."
+        with reading(path, way_out), pa.memory_map(str(path)) as file:
             return pa.ipc.open_file(file).read_all()["node_id"].chunk(0)
 
 

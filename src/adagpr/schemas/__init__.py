@@ -2,6 +2,7 @@
 
 from adagpr.schemas.reading import (
     Column,
+    Kind,
     check_columns,
     check_tensors,
     conform,
@@ -15,6 +16,7 @@ from adagpr.schemas.reading import (
     reading,
     save_tensors,
     start_anew,
+    with_sum,
 )
 from adagpr.schemas.records import (
     RECORD_FORMAT,
@@ -38,6 +40,7 @@ __all__ = [
     "CheckpointHeader",
     "CoefficientCurve",
     "Column",
+    "Kind",
     "ModelHeader",
     "PartRecord",
     "PartitionManifest",
@@ -58,4 +61,5 @@ __all__ = [
     "reading",
     "save_tensors",
     "start_anew",
+    "with_sum",
 ]

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import math
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -25,7 +26,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from adagpr.errors import DamagedError, escaped, memory_errors, reason_of
-from adagpr.files import write_atomically
+from adagpr.files import digest, write_atomically
 
 T = TypeVar("T")
 # What a column holds: whole numbers, finite numbers, texts, texts or nothing, or names of nodes.
@@ -36,6 +37,7 @@ Kind = tuple[torch.dtype, tuple[int, ...]]
 # The sum in a header while it is computed.
 _NO_SUM = "0" * 64
 _LONGEST = 80
+_FROM_LIBRARIES = (SafetensorError, pa.ArrowException)
 
 
 def start_anew(folder: Path) -> str:
@@ -56,7 +58,7 @@ def reading(path: Path, way_out: str) -> Iterator[None]:
             yield
     except DamagedError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError, pa.ArrowException) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError, *_FROM_LIBRARIES) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else reason_of(error)
         raise damaged(path, f"{reason} is missing" if isinstance(error, KeyError) else reason, way_out) from error
 
@@ -74,7 +76,15 @@ def read_toml(path: Path, schema: type[BaseModel], way_out: str) -> dict[str, An
 def _read(path: Path, schema: type[BaseModel], way_out: str, parse: Callable[[str], Any]) -> dict[str, Any]:
     with reading(path, way_out):
         content = parse(path.read_text(encoding="utf-8"))
-    return conform(path, schema, content, way_out)
+    content = conform(path, schema, content, way_out)
+    if "sha256" in schema.model_fields and content.pop("sha256", None) not in (None, digest(content, 64)):
+        raise damaged(path, "its content does not have the sum in it", way_out)
+    return content
+
+
+def with_sum(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain data with their sum, which `read_json` compares and takes out where the schema has it."""
+    return {**content, "sha256": digest(content, 64)}
 
 
 def _finite(text: str) -> float:
@@ -96,7 +106,7 @@ def conform(path: Path, schema: type[BaseModel], content: Any, way_out: str) -> 
 def _first_mistake(error: ValidationError) -> str:
     item = error.errors(include_url=False)[0]
     place = ".".join(map(str, item["loc"]))
-    rule = item["msg"].replace("Input should", "must").replace("Value error, ", "")
+    rule = re.sub("^[A-Za-z]+ should", "must", item["msg"]).replace("Value error, ", "")
     if item["type"] == "missing":
         return f"{place} is missing"
     if item["type"] == "value_error":

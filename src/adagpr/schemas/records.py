@@ -212,13 +212,14 @@ class _PartFiles(_Exact):
 
 
 class PartRecord(_Exact):
-    """One part in the manifest of a partition, and in what is kept of it until that is written."""
+    """One part in the manifest of a partition; until that is written, also in a file of its own, with a sum."""
 
     num_nodes: Number
     num_edges: Number
     num_halo: Number
     num_cut: Number
     files: _PartFiles
+    sha256: str | None = None
 
 
 class PartitionManifest(_Named):
@@ -260,8 +261,9 @@ class PartitionProgress(Stored):
     """How far a partition is that is not complete."""
 
     key: str
-    method: Literal["metis", "greedy"]
+    method: Literal["metis", "greedy"] = "metis"
     stages: dict[str, Any]
+    sha256: str | None = None
 
 
 class _CellRun(Stored):
