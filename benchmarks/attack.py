@@ -34,6 +34,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # many cases run beside one another
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -51,9 +53,10 @@ import adagpr.insight
 import adagpr.reporting
 import adagpr.tuning
 from adagpr.cli.main import main as run_command
+from adagpr.experiments import catalogue
 from adagpr.files import write_json
 from adagpr.system import describe_machine
-from adagpr.training import fit
+from adagpr.training import fit, fit_partition
 
 SECONDS, MEGABYTES = 30.0, 1000.0
 TINY = {"num_layers": 2, "hidden_channels": 8, "num_coeffs": 3, "max_epochs": 12, "patience": None, "theta": 0.5}
@@ -128,9 +131,17 @@ def run_folder() -> None:
 
 def checkpoint() -> None:
     """A run that was stopped in its middle."""
-    graph, (split,) = adagpr.load("csbm")
+    graph, (split,) = adagpr.load("csbm", num_nodes=100)
     with contextlib.suppress(KeyboardInterrupt):
         fit(graph, split, out="run", on_epoch=interrupt_at(6), checkpoint_seconds=0.0, **TINY)
+
+
+def partition_checkpoint() -> None:
+    """A run on a partition that was stopped in its middle, and a complete one."""
+    partition()
+    with contextlib.suppress(KeyboardInterrupt):
+        fit_partition("parts", out="run", on_epoch=interrupt_at(6), checkpoint_seconds=0.0, **TINY)
+    fit_partition("parts", out="whole", **TINY)
 
 
 def interrupt_at(last: int) -> Any:
@@ -156,10 +167,11 @@ def partition() -> None:
 
 
 def records() -> None:
-    """Records of the reproduction, as they are committed."""
-    for name in ("table3_adagpr_cornell-4", "table2_adagpr_cora-2"):
-        Path("out/catalogue").mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / "results" / "catalogue" / f"{name}.json", "out/catalogue")
+    """Records of the reproduction, of short runs: a damaged one may be made again. One is of a part of its runs."""
+    adagpr.reproduce(["evolution"], only=["texas"], jobs=1, out="out")
+    shutil.rmtree("out/runs")
+    Path("out/catalogue/part").mkdir(exist_ok=True)
+    shutil.move("out/catalogue/hop0_adagpr_texas-4.json", "out/catalogue/part")
 
 
 def configuration() -> None:
@@ -182,12 +194,16 @@ def table_kind(ending: str, write: Callable[[pa.Table, Path], object]) -> Kind:
                 ((*train, "--out", "out"),))  # fmt: skip
 
 
+REPRODUCE = ("reproduce", "evolution", "--only", "texas", "--out", "out", "--jobs", "1")
 TUNE = ("tune", "csbm", "--trials", "4", "--jobs", "1", "--out", "study",
         *(word for key, value in {**TINY, "max_epochs": 4}.items() for word in ("--set", f"{key}={'none' if value is None else value}")))  # fmt: skip  # noqa: E501
 READ_RUN = ("config.toml", "record.json", "model.safetensors", "history.parquet", "predictions.parquet", "recipe.json")
 KINDS = {
-    "checkpoints": Kind(checkpoint, ("run/checkpoint/state.safetensors", "run/config.toml"),
-                        (("train", "csbm", *WORDS, "--out", "run"),)),
+    "checkpoints": Kind(checkpoint, ("run/checkpoint/*", "run/config.toml"),
+                        (("train", "csbm", "--set", "data.num_nodes=100", *WORDS, "--out", "run"),)),
+    "partition runs": Kind(partition_checkpoint, ("run/checkpoint/*", "run/config.toml", "whole/*", "whole/*/*"), (
+        ("train", "--partitions", "parts", *WORDS, "--out", "run"),
+        ("train", "--partitions", "parts", *WORDS, "--out", "whole"), ("report", "whole", "--out", "out/page.html"))),
     "runs": Kind(run_folder, tuple(f"run/{name}" for name in READ_RUN), (
         ("explain", "run"), ("explain", "run", "--node", "n3"), ("bounds", "run"),
         ("report", "run", "--out", "out/page.html"), ("plot", "run", "--out", "out"),
@@ -201,9 +217,9 @@ KINDS = {
     "parts": Kind(partition, ("parts/manifest.json", "parts/manifest.toml", "parts/part-00000/*", "parts/part-00001/*"),
                   (("train", "--partitions", "parts", *WORDS, "--out", "out"),
                    ("partition", "csbm", "--parts", "2", "--out", "parts"))),
-    "records": Kind(records, ("out/catalogue/table3_adagpr_cornell-4.json",),
-                    (("reproduce", "table3", "--only", "table3_adagpr_cornell", "--out", "out", "--status"),
-                     ("reproduce", "table3", "--only", "table3_adagpr_cornell", "--out", "out", "--jobs", "1"))),
+    "records": Kind(records, ("out/catalogue/*.json", "out/catalogue/part/*.json", "out/evolution-texas.json"), (
+        (*REPRODUCE, "--status"), REPRODUCE,
+        ("compare", "out/catalogue/table3_adagpr_texas-4.json", "out/catalogue/table3_adagpr_texas-4.json"))),
     "csv": table_kind("csv", pacsv.write_csv),
     "csv.gz": table_kind("csv.gz", gzipped),
     "parquet": table_kind("parquet", pq.write_table),
@@ -282,6 +298,7 @@ def child(words: tuple[str, ...], folder: Path, said: Path) -> None:
     """The life of a process that runs one command."""
     os.setpgid(0, 0)
     os.chdir(folder)
+    shorten_runs()
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     null = os.open(os.devnull, os.O_RDWR)
@@ -313,17 +330,29 @@ def child(words: tuple[str, ...], folder: Path, said: Path) -> None:
 def make(kind: str, folder: Path) -> None:
     """Healthy files of one kind."""
     os.chdir(folder)
+    shorten_runs()
     KINDS[kind].make()
+
+
+def shorten_runs() -> None:
+    """Has runs of the paper's rows that are reproduced take two epochs, in this process."""
+    for row in ("hop0_adagpr_texas", "table3_adagpr_texas"):
+        catalogue()[row].options["max_epochs"] = 2
+
+
+def make_alone(kind: str, folder: Path) -> None:
+    """Healthy files of one kind in a new subfolder, made by a process of its own."""
+    (folder / kind).mkdir()
+    process = multiprocessing.get_context("fork").Process(target=make, args=(kind, folder / kind))
+    process.start()
+    process.join()
 
 
 def make_healthy(kinds: list[str], folder: Path) -> dict[str, float]:
     """Healthy files of each kind; checks that every command reads them, and returns the largest memory of each kind."""
     found = {}
     for kind in kinds:
-        (folder / kind).mkdir()
-        process = multiprocessing.get_context("fork").Process(target=make, args=(kind, folder / kind))
-        process.start()
-        process.join()
+        make_alone(kind, folder)
         peaks = []
         for command in KINDS[kind].commands:
             with tempfile.TemporaryDirectory() as name:

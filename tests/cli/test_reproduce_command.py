@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from adagpr.experiments import catalogue, runner
-from adagpr.files import make_folder, read_json, write_json
+from adagpr.files import make_folder, read_json
 from adagpr.training import Run, State, TrainingRun, spread
 from tests.cli.command import adagpr
 from tests.processes import Forked, Gate

@@ -47,9 +47,18 @@ def write_runs(folder: Path, right: list[int], **changed: Any) -> Path:
 
 def write_record(path: Path, right: list[int], dataset: str = "texas") -> Path:
     """A record of the catalogue: accuracies of four decimals, no number of nodes."""
-    about = {"config": "0", "seed": 0, "val_acc": 0.5, "best_epoch": 1, "num_epochs": 2, "machine": {"seconds": 1.0}}
-    runs = [{**about, "split": f"geom-gcn/{i}", "test_acc": round(n / 37, 4)} for i, n in enumerate(right)]
-    cell = dict.fromkeys(("method", "split", "model", "settings", "settings_from"), "known")
+    about: dict[str, Any] = {
+        "config": "0",
+        "seed": 0,
+        "val_acc": 0.5,
+        "best_epoch": 1,
+        "num_epochs": 2,
+        "machine": {"seconds": 1.0},
+    }
+    runs: list[dict[str, Any]] = [
+        {**about, "split": f"geom-gcn/{i}", "test_acc": round(n / 37, 4)} for i, n in enumerate(right)
+    ]
+    cell: dict[str, Any] = dict.fromkeys(("method", "split", "model", "settings", "settings_from"), "known")
     cell |= {"table": 3, "dataset": dataset, "layers": 2, "published": 80.0, "options": {}, "num_runs": len(runs)}
     accuracies = {"test_acc": 100 * fmean(run["test_acc"] for run in runs), "test_acc_std": 1.0, "val_acc": 50.0}
     write_json(path, {**cell, **accuracies, "runs": runs})

@@ -13,8 +13,8 @@ import pytest
 from adagpr.data import csbm
 from adagpr.data.splits import random_split
 from adagpr.partitioning import partition_graph
+from adagpr.schemas import load_tensors
 from adagpr.training import State, fit_partition
-from adagpr.training.folder import load_tensors
 from tests.cli.command import adagpr
 from tests.partitioning.ranks import exit_codes, start_ranks
 from tests.processes import Gate
@@ -108,7 +108,7 @@ def test_a_rank_that_is_killed_takes_the_others_down_and_the_run_goes_on_with_ot
     assert exit_codes(ranks) == [1, -9, 1]
     assert "The connection to another rank was lost" in ranks[0].errors
     assert not (out / "record.json").exists()
-    assert len(load_tensors(out / "checkpoint" / "state.safetensors")[0]["history"]) == 5
+    assert len(load_tensors(out / "checkpoint" / "state.safetensors", "")[0]["history"]) == 5
     again = start_ranks(2, tmp_path, *words, "--out", str(out))
     assert exit_codes(again) == [0, 0]
     history = pq.read_table(out / "history.parquet")

@@ -68,15 +68,16 @@ def test_killed_wherever_it_is_the_command_ends_with_the_same_bits(
     command = [*COMMAND, "--out", str(tmp_path / "killed")]
     checkpoint = tmp_path / "killed" / "checkpoint" / "state.safetensors"
     reached = []
-    # In the first epoch; with its 21st checkpoint half written; in the 51st epoch.
-    for owner, name, number in ((TrainingData, "step", 1), (Path, "replace", 21), (State, "add_epoch", 31)):
+    # In the first epoch; when the 20th checkpoint has made room for the 21st, which is not there; in the 51st epoch.
+    for owner, name, number in ((TrainingData, "step", 1), (Path, "replace", 41), (State, "add_epoch", 31)):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, gate.before_call(number, getattr(owner, name)))
             process = Forked(tmp_path, *command)
         gate.await_processes()
         process.kill()
         assert process.ended() == -signal.SIGKILL
-        reached.append(len(load_tensors(checkpoint)[0]["history"]) if checkpoint.exists() else 0)
+        found = [path for path in (checkpoint, checkpoint.with_name("previous.safetensors")) if path.exists()]
+        reached.append(len(load_tensors(found[0], "")[0]["history"]) if found else 0)
     assert reached == [0, 20, 50]
     assert Forked(tmp_path, *command).ended() == 0
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
@@ -153,7 +154,7 @@ def test_a_stopped_command_leaves_one_sentence_and_its_exit_code(
     gate.let_pass()
     assert process.ended() == code
     assert process.errors == "Stopped. The same command resumes from the last checkpoint.\n"
-    history = load_tensors(tmp_path / "run" / "checkpoint" / "state.safetensors")[0]["history"]
+    history = load_tensors(tmp_path / "run" / "checkpoint" / "state.safetensors", "")[0]["history"]
     assert len(history) == 5, "the epoch under way was finished and saved"
 
 
@@ -302,7 +303,7 @@ def test_a_really_full_disk_ends_with_exit_code_1_and_can_be_resumed(
     assert done.ended() == 1
     assert done.errors.count("\n") == 1
     assert "the disk is full. What was there before is unchanged." in done.errors
-    assert 1 < len(load_tensors(tiny_disk / "run" / "checkpoint" / "state.safetensors")[0]["history"]) < 60
+    assert 1 < len(load_tensors(tiny_disk / "run" / "checkpoint" / "state.safetensors", "")[0]["history"]) < 60
     subprocess.run(["mount", "-o", "remount,size=64m", str(tiny_disk)], check=True)
     assert Forked(tmp_path, *words, "--out", str(tiny_disk / "run")).ended() == 0
     assert contents(tiny_disk / "run") == contents(tmp_path / "whole")
