@@ -142,10 +142,11 @@ def child(action: Callable[[], None], folder: Path) -> None:
     os.dup2(errors, 2)
     sys.stdout, sys.stderr = open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
     # A checkpoint after every epoch.
-    many.CHECKPOINT_SECONDS = search.CHECKPOINT_SECONDS = 0.0
+    for module in (many, search):
+        vars(module)["CHECKPOINT_SECONDS"] = 0.0
     fit_partition.__kwdefaults__ = {**(fit_partition.__kwdefaults__ or {}), "checkpoint_seconds": 0.0}
     # Few epochs of what the paper trains for hundreds.
-    runner.resolve = lambda *given: resolve(*given[:3], {**given[3], "max_epochs": 8})  # type: ignore[assignment]
+    vars(runner)["resolve"] = lambda *given: resolve(*given[:3], {**given[3], "max_epochs": 8})
     action()
 
 
