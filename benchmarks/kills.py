@@ -146,7 +146,7 @@ def child(action: Callable[[], None], folder: Path) -> None:
         vars(module)["CHECKPOINT_SECONDS"] = 0.0
     fit_partition.__kwdefaults__ = {**(fit_partition.__kwdefaults__ or {}), "checkpoint_seconds": 0.0}
     # Few epochs of what the paper trains for hundreds.
-    vars(runner)["resolve"] = lambda *given: resolve(*given[:3], {**given[3], "max_epochs": 8})
+    vars(runner)["resolve"] = lambda *given: resolve(given[0], given[1], given[2], {**given[3], "max_epochs": 8})
     action()
 
 
