@@ -197,6 +197,7 @@ def table_kind(ending: str, write: Callable[[pa.Table, Path], object]) -> Kind:
 REPRODUCE = ("reproduce", "evolution", "--only", "texas", "--out", "out", "--jobs", "1")
 TUNE = ("tune", "csbm", "--trials", "4", "--jobs", "1", "--out", "study",
         *(word for key, value in {**TINY, "max_epochs": 4}.items() for word in ("--set", f"{key}={'none' if value is None else value}")))  # fmt: skip  # noqa: E501
+NAMED = ("--dataset", "nodes.csv", "--dataset", "edges.csv")
 READ_RUN = ("config.toml", "record.json", "model.safetensors", "history.parquet", "predictions.parquet", "recipe.json")
 KINDS = {
     "checkpoints": Kind(checkpoint, ("run/checkpoint/*", "run/config.toml"),
@@ -205,14 +206,14 @@ KINDS = {
         ("train", "--partitions", "parts", *WORDS, "--out", "run"),
         ("train", "--partitions", "parts", *WORDS, "--out", "whole"), ("report", "whole", "--out", "out/page.html"))),
     "runs": Kind(run_folder, tuple(f"run/{name}" for name in READ_RUN), (
-        ("explain", "run"), ("explain", "run", "--node", "n3"), ("bounds", "run"),
-        ("report", "run", "--out", "out/page.html"), ("plot", "run", "--out", "out"),
-        ("export", "run", "--out", "out"), ("compare", "run", "run"),
+        ("explain", "run", *NAMED), ("explain", "run", "--node", "n3", *NAMED), ("bounds", "run", *NAMED),
+        ("report", "run", "--out", "out/page.html", *NAMED), ("plot", "run", "--out", "out", *NAMED),
+        ("export", "run", "--out", "out", *NAMED), ("compare", "run", "run"),
         ("predict", "run", "--nodes", "nodes.csv", "--edges", "edges.csv", "-o", "out.parquet"),
         ("train", "--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "label", *WORDS, "--out", "run"),
         ("train", "--config", "run/config.toml", "--out", "out"),
     )),
-    "studies": Kind(study, ("study/study.toml", "study/journal.jsonl", "study/best.toml", "study/record.json"),
+    "studies": Kind(study, ("study/study.toml", "study/journal.jsonl", "study/best.toml", "study/study.json"),
                     (TUNE,)),
     "parts": Kind(partition, ("parts/manifest.json", "parts/manifest.toml", "parts/part-00000/*", "parts/part-00001/*"),
                   (("train", "--partitions", "parts", *WORDS, "--out", "out"),

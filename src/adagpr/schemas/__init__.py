@@ -32,6 +32,7 @@ from adagpr.schemas.records import (
     RunRecipe,
     RunRecord,
 )
+from adagpr.schemas.studies import StudyConfig, StudyRecord
 
 __all__ = [
     "RECORD_FORMAT",
@@ -48,6 +49,8 @@ __all__ = [
     "RunConfig",
     "RunRecipe",
     "RunRecord",
+    "StudyConfig",
+    "StudyRecord",
     "check_columns",
     "check_tensors",
     "conform",

@@ -39,7 +39,9 @@ class _Exact(Stored):
     model_config = ConfigDict(extra="forbid")
 
 
-class _Named(Stored):
+class Named(Stored):
+    """What has a name, beside other things."""
+
     name: str
 
 
@@ -55,12 +57,12 @@ class RunConfig(Stored):
     """The parts of a run's configuration; what a model and a training take is said where they are."""
 
     data: dict[str, Any]
-    model: _Named
+    model: Named
     training: dict[str, Any]
     scale: _Scale | None = None
 
 
-class _DataSource(_Named):
+class _DataSource(Named):
     split: str
     graph_sha256: str
     split_sha256: str
@@ -70,7 +72,7 @@ class _RecordConfig(RunConfig):
     data: _DataSource  # type: ignore[assignment]
 
 
-class _Data(_Named):
+class _Data(Named):
     num_nodes: Size
     num_edges: Number
     num_features: Size
@@ -222,7 +224,7 @@ class PartRecord(_Exact):
     sha256: str | None = None
 
 
-class PartitionManifest(_Named):
+class PartitionManifest(Named):
     """``manifest.json`` of a partition; ``sha256`` is the sum of everything else in it."""
 
     format: Literal[1]

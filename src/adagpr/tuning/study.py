@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import json
 import shutil
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ from optuna.trial import FrozenTrial, TrialState
 from adagpr import files
 from adagpr.errors import AdaGPRError, InputError
 from adagpr.graph import Graph, Split
+from adagpr.schemas import StudyConfig, StudyRecord, damaged, read_json, read_toml
 from adagpr.system import describe_machine, num_cores, without_machine
 from adagpr.training import config_digest, describe_data, differences, fit_all, read_config, resolve, summarise
 from adagpr.tuning.places import best_place, finished, plain_trials
@@ -40,6 +42,7 @@ from adagpr.tuning.space import Space, choose_space, read_space
 from adagpr.tuning.storage import create_study, held, is_server, storage_failures, without_password
 
 _SHA256 = 64
+_WAY_OUT = "Remove the file to record and test this study anew."
 # The window of studies from before they had one, and the default. Eight made the best of 24 trials worse, four did not.
 WINDOW = 4
 
@@ -205,15 +208,30 @@ def _description(study: Study, storage: str | None) -> dict[str, Any]:
 def _stored_record(folder: Path, study: Study, storage: str | None) -> dict[str, Any]:
     """The record in the folder, empty where there is none yet; the folder of another study is an `InputError`."""
     path = folder / "study.toml"
-    stored = {"window": WINDOW, **files.read_toml(path)} if path.exists() else {}
+    way_out = f"Remove the folder {folder} to start this study anew."
+    stored = {"window": WINDOW, **read_toml(path, StudyConfig, way_out)} if path.exists() else {}
     different = differences(stored, _description(study, storage)) if stored else []
     if different:
         raise InputError(
             f"{folder} holds another study; these keys differ: {', '.join(different)}. "
             "Choose another folder, or remove this one."
         )
+    record = _read_record(folder)
+    recorded = {"window": WINDOW, **record.get("study", study.plain)}
+    if differences({key: recorded.get(key) for key in study.plain}, json.loads(json.dumps(study.plain))):
+        raise damaged(folder / "study.json", "its study is not that of study.toml", _WAY_OUT)
+    return record
+
+
+def _read_record(folder: Path) -> dict[str, Any]:
+    """The record in the folder, empty where there is none; its trials must have the sum that it names."""
     path = folder / "study.json"
-    return _as_now(files.read_json(path)) if path.exists() else {}
+    if not path.exists():
+        return {}
+    record = _as_now(read_json(path, StudyRecord, _WAY_OUT))
+    if files.digest(without_machine(record["trials"]), _SHA256) != record["best"]["trials_sha256"]:
+        raise damaged(path, "its trials do not have the sum in it", _WAY_OUT)
+    return record
 
 
 def _as_now(record: dict[str, Any]) -> dict[str, Any]:
@@ -315,8 +333,7 @@ def _importance(trials: list[FrozenTrial], seed: int) -> dict[str, float]:
 
 def _remembered(folder: Path, best: dict[str, Any]) -> dict[str, Any]:
     """The choice, with the time when it was first made, and earlier tests: a person who adds trials has seen them."""
-    path = folder / "study.json"
-    old = _as_now(files.read_json(path)) if path.exists() else {}
+    old = _read_record(folder)
     tests: list[dict[str, Any]] = old.get("earlier_tests", [])
     if old and old["best"]["trials_sha256"] == best["trials_sha256"]:
         return {"best": {**best, "machine": old["best"]["machine"]}, "earlier_tests": tests}
