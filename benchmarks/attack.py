@@ -185,6 +185,7 @@ def configuration() -> None:
 
 
 TRAIN_TABLES = ("train", "--nodes", "nodes.%s", "--edges", "edges.%s", "--label", "label", *WORDS)
+CSV_TABLES = ("--nodes", "nodes.csv", "--edges", "edges.csv")
 
 
 def table_kind(ending: str, write: Callable[[pa.Table, Path], object]) -> Kind:
@@ -209,9 +210,9 @@ KINDS = {
         ("explain", "run", *NAMED), ("explain", "run", "--node", "n3", *NAMED), ("bounds", "run", *NAMED),
         ("report", "run", "--out", "out/page.html", *NAMED), ("plot", "run", "--out", "out", *NAMED),
         ("export", "run", "--out", "out", *NAMED), ("compare", "run", "run"),
-        ("predict", "run", "--nodes", "nodes.csv", "--edges", "edges.csv", "-o", "out.parquet"),
-        ("train", "--nodes", "nodes.csv", "--edges", "edges.csv", "--label", "label", *WORDS, "--out", "run"),
-        ("train", "--config", "run/config.toml", "--out", "out"),
+        ("predict", "run", *CSV_TABLES, "-o", "out.parquet"),
+        ("train", *CSV_TABLES, "--label", "label", *WORDS, "--out", "run"),
+        ("train", "--config", "run/config.toml", *CSV_TABLES, "--label", "label", "--out", "out"),
     )),
     "studies": Kind(study, ("study/study.toml", "study/journal.jsonl", "study/best.toml", "study/study.json"),
                     (TUNE,)),

@@ -12,8 +12,8 @@ with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
     attack: Any = importlib.import_module("attack")
 
-# Those of the reproduction need files of data, which not every machine has; studies have tests of their own.
-KINDS = {*attack.KINDS} - {"records", "studies"}
+# Those of the reproduction need files of data, which not every machine has.
+KINDS = {*attack.KINDS} - {"records"}
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
