@@ -86,11 +86,24 @@ class _EarlierTest(Stored):
     machine: dict[str, str] = Field(default_factory=dict)
 
 
+class _Space(Named):
+    search: dict[str, dict[str, Any]]
+
+
+class _Study(Stored):
+    data: Named
+    model: str
+    tuned_on: list[str]
+    space: _Space
+    source: str
+    notes: list[str]
+
+
 class StudyRecord(Stored):
     """``study.json``; until the choice is tested there is no ``test``."""
 
     format: Annotated[int, Field(ge=1, le=2)]
-    study: dict[str, Any]
+    study: _Study
     data_notes: list[str] = Field(default_factory=list)
     num_trials: Size
     shown: list[_Shown]
@@ -106,4 +119,8 @@ class StudyRecord(Stored):
         chosen = [(trial.value, trial.params) for trial in self.trials if trial.number == self.best.number]
         if chosen != [(self.best.value, self.best.params)]:
             raise ValueError(f"best is not trial {self.best.number}")
+        for trial in self.trials:
+            missing = {*self.study.space.search} - {*trial.params}
+            if trial.state == "complete" and missing:
+                raise ValueError(f"trial {trial.number} has no {min(missing)}")
         return self

@@ -32,7 +32,7 @@ from optuna.trial import FrozenTrial, TrialState
 from adagpr import files
 from adagpr.errors import AdaGPRError, InputError
 from adagpr.graph import Graph, Split
-from adagpr.schemas import StudyConfig, StudyRecord, damaged, read_json, read_toml
+from adagpr.schemas import StudyConfig, StudyRecord, conform, damaged, read_json, read_toml
 from adagpr.system import describe_machine, num_cores, without_machine
 from adagpr.training import config_digest, describe_data, differences, fit_all, read_config, resolve, summarise
 from adagpr.tuning.places import best_place, finished, plain_trials
@@ -295,6 +295,8 @@ def _finish(opened: optuna.Study, study: Study, folder: Path, num_workers: int, 
         },
     }
     record |= _remembered(folder, record["best"])
+    # Trials come from a journal, which may be damaged, or from a server.
+    conform(folder / "journal.jsonl", StudyRecord, record, f"Remove the folder {folder} to start this study anew.")
     files.write_json(folder / "study.json", record)
     record["test"] = _test(study, folder, num_workers)
     files.write_json(folder / "study.json", record)
