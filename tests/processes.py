@@ -69,6 +69,7 @@ class Forked:
         # As in a process that a terminal starts, whatever the one that runs the tests ignores.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         os.chdir(self._cwd)
         os.environ.update(variables)
         torch.set_num_threads(1)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
+import platform
 import re
+import shutil
 import tempfile
 import tomllib
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,8 +22,36 @@ from adagpr.errors import BusyError, InputError, StorageError, reason_of
 
 T = TypeVar("T")
 
-# Of a file that is being written. Nobody else names files like this, so that leftovers can be removed safely.
-_TEMPORARY = re.compile(r"\..+\.\d+\.adagpr-tmp")
+# Of what is being written, by which process of which machine. Nobody else names files like this.
+_TEMPORARY = re.compile(r"\..+\.(\d+)\.adagpr-tmp")
+_MACHINE = zlib.crc32(platform.node().encode())
+
+
+def temporary_beside(path: Path) -> Path:
+    """A name that only this process uses, for something that is gone at the end; a killed process leaves it behind."""
+    return path.with_name(f".{path.name}.{_MACHINE << 32 | os.getpid()}.adagpr-tmp")
+
+
+def remove_leftovers(paths: Iterable[Path], is_locked: bool = False) -> None:
+    """Removes those paths that a killed process left half written; if nothing is locked, one of this machine."""
+    for path in paths:
+        found = _TEMPORARY.fullmatch(path.name)
+        if found is not None and (is_locked or _is_gone(int(found[1]))):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _is_gone(number: int) -> bool:
+    machine, process = divmod(number, 2**32)
+    if machine != _MACHINE or os.name != "posix":
+        return False
+    try:
+        os.kill(process, 0)
+    except OSError as error:
+        return error.errno == errno.ESRCH
+    return False
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -27,7 +60,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     Whatever happens, ``path`` holds either its old content or the whole new one.
     """
     require_file(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.adagpr-tmp")
+    temporary = temporary_beside(path)
     try:
         write(temporary)
         with temporary.open("rb") as file:
@@ -75,9 +108,10 @@ def require_named(paths: Iterable[Path | str], author: Path | None, way: str) ->
 
 
 def make_folder(path: Path) -> None:
-    """Creates a folder with its parents and makes sure that a file can be written in it."""
+    """Creates a folder with its parents, and makes sure that a file can be written in it and nothing is left over."""
     try:
         path.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(path.iterdir())
         # Such a file is gone when it is closed, however the process ends.
         with tempfile.TemporaryFile(dir=path):
             pass
@@ -86,13 +120,35 @@ def make_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
-    """Locks ``folder`` for this process, or raises `BusyError`, and removes what a killed one left half written."""
-    with exclusive(folder, waits=False):
-        for path in [*folder.iterdir(), *folder.glob("*/*")]:
-            if _TEMPORARY.fullmatch(path.name):
-                path.unlink(missing_ok=True)
+def tidied(folder: Path) -> Iterator[None]:
+    """If the context fails, removes ``folder`` and its parents again, as far as they were not there and are empty."""
+    missing = list(takewhile(lambda place: not place.exists(), (folder, *folder.parents)))
+    try:
         yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            for place in missing:
+                place.rmdir()
+        raise
+
+
+@contextlib.contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Makes ``folder`` and locks it for this process, or raises `BusyError`; removes what a killed one left.
+
+    If the context fails with nothing in the folder but the lock, that is gone, too.
+    """
+    with tidied(folder):
+        make_folder(folder)
+        was_locked = (folder / ".lock").exists()
+        with exclusive(folder, waits=False):
+            remove_leftovers([*folder.iterdir(), *folder.glob("*/*")], is_locked=True)
+            try:
+                yield
+            except BaseException:
+                if not was_locked and [path.name for path in folder.iterdir()] == [".lock"]:
+                    (folder / ".lock").unlink()
+                raise
 
 
 @contextlib.contextmanager

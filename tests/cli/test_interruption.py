@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import adagpr
+from adagpr.cli.interruption import terminable
+from adagpr.system import DeferredSignals
 from adagpr.training import State, TrainingRun
-from tests.processes import Forked, Gate
+from tests.processes import Forked, Gate, run_forked
 
 # A shell that runs the tests in the background has them and their children ignore interrupts.
 WAITING = (
@@ -28,7 +31,18 @@ WAITING = (
     "    while True: signal.pause()\n"
     "main()"
 )
-SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+NOTHING = "Stopped. Nothing was saved yet; the same command starts again.\n"
+TRAIN = ("train", "csbm", "--set", "data.num_nodes=120", "--set", "max_epochs=9", "--set", "hidden_channels=8")
+SEEDS = ("--seed", "0", "--seed", "1", "--seed", "2")
+REPRODUCE = ("reproduce", "--only", "table3_gcn_texas", "--jobs", "2", "--out", "out")
+TRAININGS = {
+    "reproduce": (REPRODUCE, 2, "epochs 1 to 1 of 2 runs"),
+    "one run": ((*TRAIN, "--out", "out"), 1, "epoch 1"),
+    "side by side": ((*TRAIN, *SEEDS, "--jobs", "1", "--out", "out"), 1, "epochs 1 to 1 of 3 runs"),
+    "two processes": ((*TRAIN, *SEEDS[:4], "--jobs", "2", "--out", "out"), 2, "epochs 1 to 1 of 2 runs"),
+    "parts": (("train", "--partitions", "parts", "--set", "max_epochs=9", "--out", "out"), 1, "epoch 1"),
+}
 
 Ended = tuple[int, str]
 
@@ -67,7 +81,7 @@ def test_where_nothing_is_written_it_only_says_that_it_stopped(number: signal.Si
 
 @pytest.mark.parametrize(
     ("owner", "name", "outlook"),
-    [(TrainingRun, "__init__", "Nothing was saved yet"), (State, "tell", "resumes from the last checkpoint")],
+    [(TrainingRun, "__init__", "Nothing was saved yet"), (State, "tell", "resumes from epoch 2")],
 )
 def test_the_runs_of_others_are_not_taken_for_its_own(
     owner: type, name: str, outlook: str, gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -82,3 +96,67 @@ def test_the_runs_of_others_are_not_taken_for_its_own(
     gate.let_pass()
     assert process.ended() == 130
     assert outlook in process.errors
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Path:
+    """A folder with a graph in parts."""
+    adagpr.partition("csbm", parts=2, out=tmp_path / "parts")
+    return tmp_path
+
+
+@pytest.mark.usefixtures("benchmark_root")
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+@pytest.mark.parametrize("name", TRAININGS)
+def test_the_first_epoch_is_saved_before_a_signal_ends_the_command(
+    name: str, number: signal.Signals, code: int, gate: Gate, parts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words, num_processes, epochs = TRAININGS[name]
+    for owner, function in ((State, "add_epoch"), (DeferredSignals, "_receive")):
+        monkeypatch.setattr(owner, function, gate.before_call(1, getattr(owner, function)))
+    process = Forked(parts, *words, cwd=parts)
+    gate.await_processes(num_processes)
+    process.kill(number)
+    # Whoever trains has got the signal while its first epoch is under way.
+    gate.await_processes(num_processes)
+    gate.let_pass(2 * num_processes)
+    assert (process.ended(), process.errors) == (code, f"Stopped. The same command resumes from {epochs}.\n")
+
+
+def test_a_second_signal_ends_a_training_at_once(gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = TRAININGS["one run"][0]
+    with monkeypatch.context() as patch:
+        patch.setattr(State, "add_epoch", gate.before_call(1, State.add_epoch))
+        process = Forked(tmp_path, *words, cwd=tmp_path)
+    gate.await_processes()
+    process.kill(signal.SIGINT)
+    process.kill(signal.SIGTERM)
+    # Nobody lets it pass the gate.
+    assert process.ended() in (130, 143)
+    assert process.errors == NOTHING
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_second_signal_ends_all_processes_at_once(
+    gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = TRAININGS["two processes"][0]
+    with monkeypatch.context() as patch:
+        for owner, function in ((State, "add_epoch"), (DeferredSignals, "_receive")):
+            patch.setattr(owner, function, gate.before_call(1, getattr(owner, function)))
+        process = Forked(tmp_path, *words, cwd=tmp_path)
+    gate.await_processes(2)
+    process.kill(signal.SIGINT)
+    gate.await_processes(2)
+    process.kill(signal.SIGTERM)
+    assert (process.ended(), process.errors) == (143, NOTHING)
+    assert run_forked(tmp_path, *words).returncode == 0
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with terminable():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -71,7 +71,7 @@ app.add_typer(data.app, name="data")
 
 
 def main() -> None:
-    """Runs the command line: exit code 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by Ctrl-C or SIGTERM."""
+    """Runs the command line: exit code 0 done, 1 failed, 2 wrong usage, 130, 143 or 129 stopped by a signal."""
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", _LOOKS)
     try:

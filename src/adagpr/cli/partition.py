@@ -56,7 +56,10 @@ def partition(
     check_tables(dataset, tables)
     budget = None if memory is None else _bytes(memory)
     options: dict[str, Any] = {"method": method, "memory": budget, "seed": seed, "data_root": data_root, **tables}
-    with interruptible(out, {"*": "The same command resumes with what is not done."}), progress() as bars:
+    with (
+        interruptible(out, {".work/progress.json": "The same command resumes with what is not done."}),
+        progress() as bars,
+    ):
 
         def on_progress(stage: str, done: int, total: int) -> None:
             bars.update(stage, done, total or None)

@@ -33,15 +33,16 @@ def predict(
     """
     import pyarrow.parquet as pq
 
-    from adagpr.files import make_folder, write_atomically
+    from adagpr.files import make_folder, tidied, write_atomically
 
     if out.suffix.lower() != ".parquet":
         raise InputError(f"The predictions are written as Parquet; {out} must end in .parquet.")
     if (out.parent / "record.json").exists():
         raise InputError(f"{out.parent} is the folder of a run; write {out} elsewhere.")
     table, messages = adagpr.predict(run, nodes, edges, id=id_column, source=source, target=target, weight=weight)
-    make_folder(out.parent)
-    write_atomically(out, lambda path: pq.write_table(table, path))
+    with tidied(out.parent):
+        make_folder(out.parent)
+        write_atomically(out, lambda path: pq.write_table(table, path))
     counts = Counter(table["prediction"].to_pylist())
     reasons = Counter(reason for reason in table["doubt"].to_pylist() if reason is not None)
     plain = {"file": str(out), "num_nodes": table.num_rows}

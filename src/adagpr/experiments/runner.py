@@ -22,10 +22,10 @@ from typing import Any
 from adagpr.data import load
 from adagpr.errors import AdaGPRError, BusyError, DamagedError
 from adagpr.experiments.catalogue import Cell
-from adagpr.files import exclusive, make_folder, write_json
+from adagpr.files import exclusive, make_folder, remove_leftovers, write_json
 from adagpr.graph import Graph, Split
 from adagpr.schemas import CellRecord, read_json
-from adagpr.training import Job, Run, config_digest, fit_group, group_size, in_groups, load_run, resolve, spread
+from adagpr.training import Job, Run, config_digest, fit_group, group_size, in_groups, resolve, spread
 
 _WAIT = 2.0  # seconds until a run that another process held is looked at again
 
@@ -92,8 +92,9 @@ def run_cells(
 
     What was interrupted resumes. ``on_cell`` is called when a cell is looked at and whenever a run of it ends.
     """
-    make_folder(folders.records)
     states = [CellProgress(cell, folders, on_cell, data_root) for cell in cells]
+    make_folder(folders.records)
+    remove_leftovers(folders.records.glob("*/*"))
     waiting = [(number, group) for number, state in enumerate(states) for group in state.groups()]
     while waiting:
         busy: list[tuple[int, Sequence[Job]]] = []
@@ -158,13 +159,7 @@ class CellProgress:
     def fit(self, group: Sequence[Job]) -> list[tuple[Any, ...]]:
         """Fits runs in this process; what became of each, as `add` takes it, or ``("busy", job)``."""
         try:
-            # A complete run is taken as it is, even if it was computed with more threads.
-            folders = {job.number: self._folders.runs / self._names[job.number] for job in group}
-            found: dict[int, Run | AdaGPRError] = {
-                number: load_run(folder) for number, folder in folders.items() if (folder / "record.json").exists()
-            }
-            missing = [job for job in group if job.number not in found]
-            found |= fit_group(self._graph, self.setup, missing)
+            found = fit_group(self._graph, self.setup, group)
         except AdaGPRError as error:
             if len(group) > 1:
                 # A run that cannot be read, or that another process holds, must not take its group with it.

@@ -16,7 +16,7 @@ from adagpr.exporting.onnx import to_onnx
 from adagpr.exporting.prune import Cost, cost_as_trained, cost_pruned, prune
 from adagpr.exporting.safetensors import to_safetensors
 from adagpr.exporting.torch import to_torch
-from adagpr.files import digest, make_folder, write_bytes
+from adagpr.files import digest, make_folder, tidied, write_bytes
 from adagpr.graph import Graph
 from adagpr.insight import DatasetFiles, graph_of
 from adagpr.nn import EDGES, Model
@@ -155,8 +155,9 @@ def export(
     else:
         measured = _measure(model, exported, graph, before, after)
     content = content_of(exported)
-    make_folder(path.parent)
-    write_bytes(path, content)
+    with tidied(path.parent):
+        make_folder(path.parent)
+        write_bytes(path, content)
     return ExportReport(
         model=model.name,
         format=format,

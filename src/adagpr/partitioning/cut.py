@@ -6,6 +6,8 @@ after a stop.
 
 from __future__ import annotations
 
+import contextlib
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -25,6 +27,11 @@ from adagpr.partitioning.parts import Manifest, Method, PartInfo, Parts, Rows, o
 from adagpr.schemas import PartitionProgress, PartRecord, read_json, with_sum
 
 _PROGRESS = Path(".work", "progress.json")
+# What else there is beside that, by stages of `partition_tables` too.
+_WORK = re.compile(
+    r"part-\d+\.json|ids\.arrow|(rank|y|role|unit_counts|indptr|degree|part)\.npy|edges|columns|weights"
+    r"|(columns|weights)-of-parts|features|features-by-place|\..+\.\d+\.adagpr-tmp"
+)
 # Measured with 500,000 nodes, 64 features and 5,000,000 entries: Python itself, METIS per entry, tables read whole.
 _BYTES, _BYTES_PER_ENTRY, _TIMES_TABLE = 3e8, 200, 5
 
@@ -176,20 +183,31 @@ def complete(folder: Path, asked: Mapping[str, Any], cut: Callable[[PartitionSta
     partition is a function of, as plain data.
     """
     key = digest(dict(asked), 16)
-    make_folder(folder)
     with folder_lock(folder):
         if not (folder / "manifest.json").is_file():
             state = PartitionState(folder, key, asked["method"])
             try:
                 cut(state).write(folder)
             except InputError:
-                shutil.rmtree(state.work)
+                _remove_work(folder)
                 raise
         parts = open_parts(folder)
         if parts.manifest.key != key:
             raise InputError(f"{folder} holds a partition of other data or arguments. Remove it or choose another.")
-        shutil.rmtree(folder / ".work", ignore_errors=True)
+        _remove_work(folder)
         return parts
+
+
+def _remove_work(folder: Path) -> None:
+    """Removes what a partition under way left, its progress last, and the folder of that unless others use it."""
+    progress = folder / _PROGRESS
+    if progress.exists():
+        for path in progress.parent.iterdir():
+            if _WORK.fullmatch(path.name):
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+        progress.unlink()
+    with contextlib.suppress(OSError):
+        progress.parent.rmdir()
 
 
 def write_parts(

@@ -11,12 +11,12 @@ it is the product of the whole graph, bit for bit.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from adagpr.errors import InputError
+from adagpr.files import temporary_beside
 from adagpr.ops import Operator, csr, csr_tensor, multiply
 from adagpr.partitioning.parts import Parts, Rows
 from adagpr.partitioning.process_group import Group, PendingRows
@@ -213,16 +214,20 @@ class StoredOperator(Operator):
 @contextmanager
 def stored_operator(parts: Parts, self_loops: bool, folder: Path) -> Iterator[StoredOperator]:
     """Writes the normalised rows of all parts below ``folder``, and removes them when the context ends."""
-    with TemporaryDirectory(prefix="rows-", dir=folder) as name:
+    place = temporary_beside(folder / "rows")
+    place.mkdir()
+    try:
         for number in range(len(parts)):
             rows = parts[number].rows()
             tensors = {"halo": torch.from_numpy(rows.halo)}
             for key, matrix in zip(("own", "outer"), normalised(rows, self_loops), strict=True):
                 tensor = csr_tensor(matrix)
                 tensors |= {f"{key}.{part}": getattr(tensor, part)() for part in _CSR_PARTS}
-            safetensors.torch.save_file(tensors, Path(name) / f"{number}.safetensors")
+            safetensors.torch.save_file(tensors, place / f"{number}.safetensors")
         empty = torch.empty(0)
-        yield StoredOperator(empty, empty, "directed", self_loops, parts, Path(name))
+        yield StoredOperator(empty, empty, "directed", self_loops, parts, place)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def parts_of_rank(num_parts: int, rank: int, size: int) -> range:

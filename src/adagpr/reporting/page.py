@@ -12,7 +12,7 @@ from typing import Any
 
 from adagpr.charts import render
 from adagpr.errors import InputError
-from adagpr.files import make_folder, to_toml, write_bytes, write_text
+from adagpr.files import make_folder, tidied, to_toml, write_bytes, write_text
 from adagpr.graph import Graph, Split
 from adagpr.insight import Comparison, DatasetFiles, Explanation, compare
 from adagpr.reporting.charts import SECTIONS
@@ -55,9 +55,10 @@ def report(
     called: Sequence[str | None] = names or [None] * len(runs)
     named = zip(runs, called, strict=True)
     models = _told_apart([read_model(each, name, graph, splits, data_root, dataset) for each, name in named])
-    make_folder(target.parent)
-    histories = [_history_beside(model, target, number) for number, model in enumerate(models)]
-    write_text(target, page(models, histories))
+    with tidied(target.parent):
+        make_folder(target.parent)
+        histories = [_history_beside(model, target, number) for number, model in enumerate(models)]
+        write_text(target, page(models, histories))
     return target
 
 

@@ -20,7 +20,7 @@ from adagpr.training.fit import (
     train,
     training_data,
 )
-from adagpr.training.folder import load_run, read_record
+from adagpr.training.folder import load_run, read_record, saved_epochs
 from adagpr.training.many import Job, Runs, fit_all, fit_group, group_size, hop_0_options, in_groups, summarise
 from adagpr.training.partitioned import fit_partition
 from adagpr.training.predict import Predictor, predict
@@ -63,6 +63,7 @@ __all__ = [
     "read_config",
     "read_record",
     "resolve",
+    "saved_epochs",
     "set_memory",
     "spread",
     "summarise",

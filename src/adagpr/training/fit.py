@@ -85,7 +85,6 @@ def open_run(graph: Graph, split: Split, setup: Setup, out: Path | str | None) -
     folder = None if out is None else RunFolder(Path(out))
     with contextlib.nullcontext() if folder is None else folder.hold(setup):
         if folder is not None and folder.is_complete:
-            folder.remove_checkpoint()
             yield load_run(folder.path)
             return
         with memory_errors(), buffer_pool(), compute_threads(1):
@@ -274,8 +273,10 @@ def train(
             if now - saved >= save_every or deferred.has_arrived:
                 save()
                 saved = time.perf_counter()
-            deferred.deliver()
+                deferred.deliver()
             state.tell(on_epoch)
+        if deferred.has_arrived:
+            save()
 
 
 @compute_threads()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,10 +20,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from safetensors import safe_open
 
 from adagpr.data import tables
 from adagpr.errors import DamagedError, InputError
-from adagpr.files import digest, folder_lock, make_folder, to_toml, write_atomically, write_json, write_text
+from adagpr.files import (
+    digest,
+    folder_lock,
+    make_folder,
+    remove_leftovers,
+    to_toml,
+    write_atomically,
+    write_json,
+    write_text,
+)
 from adagpr.graph import SPLIT_NAMES
 from adagpr.nn import Model, build
 from adagpr.schemas import (
@@ -48,6 +57,8 @@ from adagpr.training.config import Setup, differences, read_config, with_default
 from adagpr.training.run import Run, coefficient_column
 from adagpr.training.state import Epoch, State
 
+_RESULTS = ("model.safetensors", "history.parquet", "predictions.parquet", "recipe.json")
+
 
 class RunFolder:
     """The folder of one run, on a graph in memory or on a partition."""
@@ -68,6 +79,9 @@ class RunFolder:
         path = self.path / "config.toml"
         try:
             if not path.exists():
+                foreign = [name for name in _RESULTS if not self.is_complete and (self.path / name).exists()]
+                if foreign:
+                    raise InputError(f"{self.path} holds {foreign[0]} of something else. Choose another folder.")
                 return
             stored = read_config(path)
         except OSError as error:
@@ -82,20 +96,32 @@ class RunFolder:
 
     @contextlib.contextmanager
     def hold(self, setup: Setup) -> Iterator[None]:
-        """Makes the folder, locks it for this process, and writes the configuration; that of a complete run stays."""
+        """Makes the folder, locks it for this process, and writes the configuration.
+
+        From the folder of a complete run only what a killed process left is removed. What fails before anything is
+        saved leaves nothing.
+        """
         self.check(setup)
         if self.is_complete:
+            self.remove_checkpoint()
+            remove_leftovers(self.path.iterdir())
             yield
             return
-        make_folder(self.path)
         with folder_lock(self.path):
             # Another process may have started the run since it was looked at.
             self.check(setup)
-            if not (self.path / "config.toml").exists():
-                # TOML has no null, and a column may be called "none": what was not given is left out.
-                data = {key: value for key, value in setup.plain["data"].items() if value is not None}
-                write_text(self.path / "config.toml", to_toml({**setup.plain, "data": data}))
-            yield
+            config = self.path / "config.toml"
+            is_new = not config.exists()
+            try:
+                if is_new:
+                    # TOML has no null, and a column may be called "none": what was not given is left out.
+                    data = {key: value for key, value in setup.plain["data"].items() if value is not None}
+                    write_text(config, to_toml({**setup.plain, "data": data}))
+                yield
+            except BaseException:
+                if is_new and {path.name for path in self.path.iterdir()} <= {".lock", "config.toml"}:
+                    config.unlink(missing_ok=True)
+                raise
 
     def save_checkpoint(self, state: State) -> None:
         """Writes all of a training in progress; the checkpoint before is kept."""
@@ -136,8 +162,11 @@ class RunFolder:
             state.restore(*parse_tensors(self._checkpoint, checkpoint, self._way_out))
 
     def remove_checkpoint(self) -> None:
-        """Removes the checkpoint of a complete run."""
-        shutil.rmtree(self._checkpoint.parent, ignore_errors=True)
+        """Removes the checkpoint of a complete run, and its folder unless there is something else in it."""
+        with contextlib.suppress(OSError):
+            for path in (self._previous, self._checkpoint):
+                path.unlink(missing_ok=True)
+            self._checkpoint.parent.rmdir()
 
     def save(self, record: dict[str, Any], model: Model, tables: Mapping[str, pa.Table], recipe: Any) -> None:
         """Writes a finished run, the record last."""
@@ -148,6 +177,12 @@ class RunFolder:
             write_json(self.path / "recipe.json", recipe)
         write_json(self.path / "record.json", record)
         self.remove_checkpoint()
+
+
+def saved_epochs(checkpoint: Path) -> int:
+    """After how many epochs a checkpoint was written."""
+    with reading(checkpoint, start_anew(checkpoint.parents[1])), safe_open(checkpoint, "pt") as file:
+        return int(file.get_slice("history").get_shape()[0])
 
 
 def read_record(folder: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ import torch
 
 from adagpr.arguments import check
 from adagpr.errors import DivergedError, InputError
+from adagpr.files import tidied
 from adagpr.graph import Graph, Split
 from adagpr.nn import BatchedModels, model_options
 from adagpr.system import DeferredSignals, num_cores
@@ -168,7 +169,9 @@ def fit_all(
         folders = [None if parent is None else parent / name for name in names]
         jobs = [Job(first + number, *pair, folders[number]) for number, pair in enumerate(pairs)]
         workers = (num_workers or num_cores()) if out is not None and each.threads().most == 1 else 1
-        found.append(_fit_jobs(graph, each, jobs, jobs[rank::world_size], workers, on_epoch, on_end))
+        # Processes that fail leave a folder that one of them has made to the others.
+        with nullcontext() if out is None else tidied(out):
+            found.append(_fit_jobs(graph, each, jobs, jobs[rank::world_size], workers, on_epoch, on_end))
     return Runs(found[0], out, len(variants) * len(pairs), *found[1:])
 
 
@@ -247,10 +250,13 @@ def fit_group(
                 training[number] = opened
         saved, threads = time.perf_counter(), setup.threads(len(jobs))
         while training:
-            for number in [number for number, run in training.items() if run.state.is_over]:
-                run = training.pop(number)
-                found[number] = run.state.failure or run.finish()
-                report(number, run.state.failure)
+            with DeferredSignals() as deferred:
+                for number in [number for number, run in training.items() if run.state.is_over]:
+                    run = training.pop(number)
+                    found[number] = run.state.failure or run.finish()
+                    report(number, run.state.failure)
+                for run in training.values() if deferred.has_arrived else ():
+                    run.save()
             if len(training) == 1:
                 ((number, run),) = training.items()
                 with suppress(DivergedError):
@@ -265,12 +271,12 @@ def _train_until_one_is_over(
 ) -> float:
     """Trains in shared steps until one run is over; returns when checkpoints were last written."""
     runs = list(training.values())
-    models = BatchedModels([run.state.model for run in runs], runs[0].data.structure)
-    x = runs[0].data.x
-    for run in runs:
-        run.num_batched = max(run.num_batched, len(runs))
     last = time.perf_counter()
     with DeferredSignals() as deferred:
+        models = BatchedModels([run.state.model for run in runs], runs[0].data.structure)
+        x = runs[0].data.x
+        for run in runs:
+            run.num_batched = max(run.num_batched, len(runs))
         while not any(run.state.is_over for run in runs):
             with threads.epoch():
                 for run in runs:
@@ -292,10 +298,13 @@ def _train_until_one_is_over(
                 for run in runs:
                     run.save()
                 saved = time.perf_counter()
-            deferred.deliver()
+                deferred.deliver()
             for number, run in training.items():
                 if run.state.failure is None:
                     run.state.tell(partial(report, number))
+        if deferred.has_arrived:
+            for run in runs:
+                run.save()
     return saved
 
 

@@ -12,6 +12,7 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
@@ -70,13 +71,19 @@ def spread(items: Sequence[T], work: Work[T], receive: Callable[..., Any], num_w
                 else:
                     busy.remove(connection)
     finally:
-        for worker in workers.values():
-            worker.terminate()
-        for connection in workers:
-            # A process that waits until its report is read ends only when nobody can read it any more.
-            connection.close()
-        for worker in workers.values():
-            worker.join()
+        try:
+            for worker in workers.values():
+                worker.terminate()
+            for connection in workers:
+                # A process that waits until its report is read ends only when nobody can read it any more.
+                connection.close()
+            for worker in workers.values():
+                worker.join()
+        except BaseException:
+            # Whoever asks twice does not want to wait.
+            for worker in workers.values():
+                worker.kill()
+            raise
 
 
 def begin_child(parent: int) -> bool:
@@ -84,8 +91,10 @@ def begin_child(parent: int) -> bool:
     torch.set_num_threads(1)
     use_one_core()
     # The parent ends this process when it is interrupted itself; if it is killed, the kernel does.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for name in ("SIGINT", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     return os.getppid() == parent
@@ -99,16 +108,21 @@ def _run(
     # Copies of the parent's ends: with them open it would go unnoticed that the parent has closed its own.
     for end in inherited:
         end.close()
+
+    def report(*message: Any) -> None:
+        # A parent that is ending itself no longer listens, and has asked this process to save its work and end, too.
+        with contextlib.suppress(OSError):
+            connection.send((None, message))
+
     try:
         with memory_errors():
             while True:
                 # An error and what is reported; neither of them says that an item is done.
-                work(items[connection.recv()], lambda *message: connection.send((None, message)))
+                work(items[connection.recv()], report)
                 connection.send((None, None))
     except Exception as error:
         if not isinstance(error, AdaGPRError | OSError):
             # A bug, which the parent cannot tell from this process being killed unless it gets the traceback.
             error = RuntimeError(f"A process of this command failed:\n{traceback.format_exc()}")
-        # A parent that is ending itself no longer listens.
         with contextlib.suppress(OSError):
             connection.send((error, None))

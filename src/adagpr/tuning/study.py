@@ -247,7 +247,6 @@ def _as_now(record: dict[str, Any]) -> dict[str, Any]:
 @contextlib.contextmanager
 def _opened(folder: Path, study: Study, storage: str | None, address: str) -> Iterator[optuna.Study]:
     """Holds the folder and opens Optuna's study; trials that a killed command left behind are failed."""
-    files.make_folder(folder)
     with files.folder_lock(folder), held(address):
         _stored_record(folder, study, storage)
         opened = create_study(study.name, address)
