@@ -233,8 +233,8 @@ def test_a_bug_in_a_process_is_shown_with_its_traceback() -> None:
 
 def test_processes_that_wait_to_report_end_with_an_interrupted_parent(capfd: pytest.CaptureFixture[str]) -> None:
     def talk(item: int, report: Any) -> None:
-        with DeferredSignals():
-            while True:
+        with DeferredSignals() as deferred:
+            while not deferred.has_arrived:
                 report("x" * 1_000_000)  # more than is taken from a process that nobody listens to
 
     def interrupt(message: str) -> None:

@@ -153,7 +153,7 @@ def test_a_stopped_command_leaves_one_sentence_and_its_exit_code(
     process.kill(number)
     gate.let_pass()
     assert process.ended() == code
-    assert process.errors == "Stopped. The same command resumes from the last checkpoint.\n"
+    assert process.errors == "Stopped. The same command resumes from epoch 5.\n"
     history = load_tensors(tmp_path / "run" / "checkpoint" / "state.safetensors", "")[0]["history"]
     assert len(history) == 5, "the epoch under way was finished and saved"
 

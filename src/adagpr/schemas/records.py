@@ -176,6 +176,7 @@ class RunRecipe(_Exact):
 
     columns: _TableColumns
     features: dict[str, Any]
+    looks: dict[Literal["nodes", "edges"], str] = {}  # how text files were read, where not as usual
 
 
 class _Stopping(_Exact):

@@ -205,9 +205,13 @@ def describe_data(graph: Graph, split: Split) -> dict[str, Any]:
     }
     if graph.recipe is None:
         return described
-    # Other tables can give the same numbers, such as one with a category renamed; how a file was read changes nothing.
-    recipe = {key: value for key, value in graph.recipe.items() if key != "looks"}
-    return {**described, "recipe_sha256": digest(recipe, 64)}
+    # Other tables can give the same numbers, such as one with a category renamed.
+    return {**described, "recipe_sha256": recipe_sum(graph.recipe)}
+
+
+def recipe_sum(recipe: Mapping[str, Any]) -> str:
+    """The sum of how features were made; in which form a text file was written makes no difference to them."""
+    return digest({key: value for key, value in recipe.items() if key != "looks"}, 64)
 
 
 def differences(stored: Mapping[str, Any], asked: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -25,7 +25,6 @@ from safetensors import safe_open
 from adagpr.data import tables
 from adagpr.errors import DamagedError, InputError
 from adagpr.files import (
-    digest,
     folder_lock,
     make_folder,
     remove_leftovers,
@@ -53,7 +52,7 @@ from adagpr.schemas import (
     save_tensors,
     start_anew,
 )
-from adagpr.training.config import Setup, differences, read_config, with_defaults
+from adagpr.training.config import Setup, differences, read_config, recipe_sum, with_defaults
 from adagpr.training.run import Run, coefficient_column
 from adagpr.training.state import Epoch, State
 
@@ -271,7 +270,7 @@ def _read_recipe(folder: Path, record: Mapping[str, Any]) -> dict[str, Any] | No
     if known is None and not path.exists():
         return None
     recipe = read_json(path, RunRecipe, way_out)
-    if known is not None and digest(recipe, 64) != known:
+    if known is not None and recipe_sum(recipe) != known:
         raise damaged(path, "its content does not have the sum in record.json", way_out)
     with reading(path, way_out):
         tables.Recipe.from_plain(recipe["features"])
