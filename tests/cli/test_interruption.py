@@ -37,10 +37,10 @@ TRAIN = ("train", "csbm", "--set", "data.num_nodes=120", "--set", "max_epochs=9"
 SEEDS = ("--seed", "0", "--seed", "1", "--seed", "2")
 REPRODUCE = ("reproduce", "--only", "table3_gcn_texas", "--jobs", "2", "--out", "out")
 TRAININGS = {
-    "reproduce": (REPRODUCE, 2, "epochs 1 to 1 of 2 runs"),
+    "reproduce": (REPRODUCE, 2, "epoch 1 in 2 runs"),
     "one run": ((*TRAIN, "--out", "out"), 1, "epoch 1"),
-    "side by side": ((*TRAIN, *SEEDS, "--jobs", "1", "--out", "out"), 1, "epochs 1 to 1 of 3 runs"),
-    "two processes": ((*TRAIN, *SEEDS[:4], "--jobs", "2", "--out", "out"), 2, "epochs 1 to 1 of 2 runs"),
+    "side by side": ((*TRAIN, *SEEDS, "--jobs", "1", "--out", "out"), 1, "epoch 1 in 3 runs"),
+    "two processes": ((*TRAIN, *SEEDS[:4], "--jobs", "2", "--out", "out"), 2, "epoch 1 in 2 runs"),
     "parts": (("train", "--partitions", "parts", "--set", "max_epochs=9", "--out", "out"), 1, "epoch 1"),
 }
 

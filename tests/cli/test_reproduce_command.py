@@ -145,7 +145,7 @@ def test_a_narrow_terminal_shows_fewer_columns_and_cuts_none(
     ("owner", "name", "outlook"),
     [
         (TrainingRun, "__init__", "Nothing was saved yet; the same command starts again."),
-        (State, "tell", "The same command resumes from the last checkpoint."),
+        (State, "tell", "The same command resumes from epoch 2 in 20 runs."),
     ],
 )
 def test_an_interrupted_command_says_whether_it_resumes(

@@ -67,4 +67,5 @@ def _epochs(checkpoints: Sequence[Path]) -> str:
         found = sorted(map(saved_epochs, checkpoints))
     except InputError:
         return "the last checkpoint"
-    return f"epoch {found[0]}" if len(found) == 1 else f"epochs {found[0]} to {found[-1]} of {len(found)} runs"
+    epochs = f"epoch {found[0]}" if found[0] == found[-1] else f"epochs {found[0]} to {found[-1]}"
+    return epochs if len(found) == 1 else f"{epochs} in {len(found)} runs"
