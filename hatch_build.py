@@ -46,7 +46,7 @@ class KernelHook(BuildHookInterface):
         # A process that has the old file open keeps it: the new one takes its place whole.
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             made = Path(scratch) / target.name
-            for threads in (["-fopenmp"], []):
+            for threads in (["-pthread"], ["-DSINGLE_THREADED"]):
                 command = [compiler, *options, *threads, str(folder / "kernels.c"), "-o", str(made), "-lm"]
                 found = subprocess.run(command, capture_output=True, text=True, check=False)
                 if found.returncode == 0:

@@ -48,9 +48,9 @@ def show_partition_run(record: dict[str, Any], folder: Path) -> None:
     scores = scores_of_result(result)
     names = {"test": "test accuracy", "val": "validation"}
     measured = [f"{names[key]} {_percent(scores[key]['accuracy'])}" for key in names if key in scores]
-    how = "batches of parts, approximate" if data["is_approximate"] else "exact"
+    how = "batches of parts, approximate" if data.get("is_approximate") else "exact"
     size = f"{data['num_nodes']:,} nodes, {data['num_edges']:,} edges"
-    parts, ranks = pluralize(record["config"]["scale"]["parts"], "part"), pluralize(machine["ranks"], "rank")
+    parts, ranks = pluralize(record["config"]["scale"]["parts"], "part"), pluralize(machine.get("ranks", 1), "rank")
     show(
         f"{data['name']}: {size} in {parts}; {how}, {ranks}",
         "",

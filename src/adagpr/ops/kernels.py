@@ -1,7 +1,7 @@
 """Kernels in C for the inner loops of layers: a product, what is added to it and what is measured of it in one pass.
 
-They are compiled when the package is installed (see ``hatch_build.py``), once for each kind of processor, and take
-their threads from torch's own pool; their bits do not depend on how many there are. A kernel takes a pointer to one
+They are compiled when the package is installed (see ``hatch_build.py``), once for each kind of processor, and have
+threads of their own (``kernels/threads.h``); their bits do not depend on how many. A kernel takes a pointer to one
 struct, declared in ``kernels/arguments.h``, where its members are explained; that file is read here, so that both sides
 agree. Where there are no kernels torch's operations do the same, slower (see `adagpr.ops.backend`); with
 ``ADAGPR_KERNELS=torch`` in the environment they do it everywhere.

@@ -71,6 +71,7 @@ INLINE void NAME(forward_tile)(const NAME(forward) *t, int64_t row, int64_t colu
   for (int v = 0; v < count; v++) {
     const int64_t place = at + v * LANES;
     VEC value = t->factor * sum[v];
+    ROUND(value);
     if (t->own != 0) value += t->own * GET(t->h + place);
     if (t->plus != NULL) value += t->share * GET(t->plus + place);
     if (t->is_streamed) NAME(STREAM)(t->out + place, value);
@@ -81,6 +82,7 @@ INLINE void NAME(forward_tile)(const NAME(forward) *t, int64_t row, int64_t colu
 INLINE void NAME(forward_one)(const NAME(forward) *t, int64_t row, int64_t column) {
   const int64_t at = row * t->a.width + column;
   REAL value = t->factor * NAME(gather_one)(&t->a, row, column);
+  ROUND(value);
   if (t->own != 0) value += t->own * t->h[at];
   if (t->plus != NULL) value += t->share * t->plus[at];
   t->out[at] = value;
@@ -95,14 +97,14 @@ INLINE void NAME(forward_rows)(const NAME(forward) *task, int64_t first, int64_t
   }
 }
 
-void NAME(hop)(const NAME(hop_arguments) *a) {
-  const int64_t num_rows = a->num_rows, chunks = chunks_of(num_rows);
+static void NAME(hop_chunk)(const void *work, int64_t chunk) {
+  const NAME(hop_arguments) *a = work;
   const NAME(product) none = {NULL, NULL, NULL, a->x, a->width, 0, 0};
   const NAME(forward) task = {none, a->h, a->plus, a->out, (REAL)a->factor, (REAL)a->own, (REAL)a->share, 0};
-#pragma omp parallel for schedule(dynamic, 1) num_threads(a->num_threads) if (a->num_threads > 1)
-  for (int64_t chunk = 0; chunk < chunks; chunk++)
-    NAME(forward_rows)(&task, chunk * ROWS_PER_CHUNK, end_of(chunk, num_rows));
+  NAME(forward_rows)(&task, chunk * ROWS_PER_CHUNK, end_of(chunk, a->num_rows));
 }
+
+void NAME(hop)(const NAME(hop_arguments) *a) { for_each(chunks_of(a->num_rows), a->num_threads, NAME(hop_chunk), a); }
 
 /* What follows a sum s at once, chunk by chunk: after = scale * drop(relu(s m)), with a map m for each block, and a word
    for each element where there are any. With h_0 a second map n follows each m, and it is relu(s m + h_0 n). s itself is
@@ -138,45 +140,64 @@ INLINE void NAME(activate_rows)(const NAME(activation) *then, NAME(forward) task
   if (then->is_kept) NAME(stream)(size, s, sums + first * width);
 }
 
+/* Hop k of `weighted_hops`. */
+typedef struct {
+  const NAME(weighted_hops_arguments) *a;
+  /* The last hop of each block that has any weight. */
+  const int64_t *last;
+  int64_t k, num_draws;
+  NAME(product) from_h, from_before;
+  REAL *to;
+  int is_streamed;
+} NAME(weighted_hop);
+
+static void NAME(weighted_hop_item)(const void *work, int64_t item) {
+  const NAME(weighted_hop) *hop = work;
+  const NAME(weighted_hops_arguments) *a = hop->a;
+  if (item < hop->num_draws) {
+    draw_words(a->wanted + item);
+    return;
+  }
+  const double *mu = a->mu;
+  const int64_t num_blocks = a->num_blocks, rows = a->num_rows / num_blocks, chunks = chunks_of(rows);
+  const int64_t chunk = item - hop->num_draws, block = chunk / chunks, start = block * rows;
+  const int64_t k = hop->k, last = hop->last[block];
+  const REAL own = (REAL)mu[k * num_blocks + block], beyond = (REAL)mu[last * num_blocks + block];
+  NAME(forward) task = {hop->from_before, a->h, k == 0 ? a->plus : NULL, hop->to, 1, own, (REAL)a->share, hop->is_streamed};
+  if (k == last - 1) task.a = hop->from_h, task.factor = beyond;
+  if (k == 0 && last == 0) {
+    task.a = (NAME(product)){NULL, NULL, NULL, a->h, a->width, 0, 0};
+    task.factor = own, task.own = 0;
+  }
+  const int64_t within = chunk % chunks * ROWS_PER_CHUNK, end = end_of(chunk % chunks, rows);
+  if (k == 0 && a->then != NULL) {
+    NAME(activate_rows)(a->then, task, block, start + within, within, end - within);
+    return;
+  }
+  if (k < last || k == 0) NAME(forward_rows)(&task, start + within, start + end);
+  if (hop->is_streamed) { END_OF_STREAM; }
+}
+
 void NAME(weighted_hops)(const NAME(weighted_hops_arguments) *a) {
   const int64_t num_rows = a->num_rows, num_blocks = a->num_blocks, width = a->width, num_hops = a->num_hops;
   const NAME(activation) *then = a->then;
   const double *mu = a->mu;
-  const REAL *h = a->h;
-  const int64_t rows = num_rows / num_blocks, chunks = chunks_of(rows);
   int64_t last[num_blocks], furthest = 1;
   for (int64_t block = 0; block < num_blocks; block++) {
     for (last[block] = num_hops - 1; last[block] > 0 && mu[last[block] * num_blocks + block] == 0;) last[block]--;
     if (last[block] > furthest) furthest = last[block];
   }
-  const NAME(product) from_h = NAME(product_of)(num_rows, width, a->starts, a->columns, a->values, h);
-  NAME(product) none = {NULL, NULL, NULL, h, width, 0, 0}, from_before = from_h;
+  const NAME(product) from_h = NAME(product_of)(num_rows, width, a->starts, a->columns, a->values, a->h);
+  NAME(weighted_hop) hop = {.a = a, .last = last, .from_h = from_h, .from_before = from_h};
   for (int64_t k = furthest - 1; k >= 0; k--) {
-    REAL *to = k % 2 == 0 ? a->out : a->spare;
-    int is_streamed = IS_STREAMED(to, num_rows, width);
-    if (then != NULL && k == 0) is_streamed = is_streamed && IS_STREAMED(then->after, num_rows, width);
-    from_before.x = k % 2 == 0 ? a->spare : a->out;
-#pragma omp parallel num_threads(a->num_threads) if (a->num_threads > 1)
-    {
-#pragma omp single nowait
-      for (int64_t block = 0; block < num_blocks && a->wanted != NULL && k == furthest - 1; block++)
-        draw_words(a->wanted + block);
-#pragma omp for schedule(dynamic, 1)
-      for (int64_t chunk = 0; chunk < num_blocks * chunks; chunk++) {
-        const int64_t block = chunk / chunks, start = block * rows;
-        const REAL own = (REAL)mu[k * num_blocks + block], beyond = (REAL)mu[last[block] * num_blocks + block];
-        NAME(forward) task = {from_before, h, k == 0 ? a->plus : NULL, to, 1, own, (REAL)a->share, is_streamed};
-        if (k == last[block] - 1) task.a = from_h, task.factor = beyond;
-        if (k == 0 && last[block] == 0) task.a = none, task.factor = own, task.own = 0;
-        const int64_t within = chunk % chunks * ROWS_PER_CHUNK, end = end_of(chunk % chunks, rows);
-        if (k == 0 && then != NULL) {
-          NAME(activate_rows)(then, task, block, start + within, within, end - within);
-          continue;
-        }
-        if (k < last[block] || k == 0) NAME(forward_rows)(&task, start + within, start + end);
-        if (is_streamed) { END_OF_STREAM; }
-      }
-    }
+    hop.k = k;
+    hop.num_draws = a->wanted != NULL && k == furthest - 1 ? num_blocks : 0;
+    hop.to = k % 2 == 0 ? a->out : a->spare;
+    hop.from_before.x = k % 2 == 0 ? a->spare : a->out;
+    hop.is_streamed = IS_STREAMED(hop.to, num_rows, width);
+    if (then != NULL && k == 0) hop.is_streamed = hop.is_streamed && IS_STREAMED(then->after, num_rows, width);
+    const int64_t num_chunks = num_blocks * chunks_of(num_rows / num_blocks);
+    for_each(hop.num_draws + num_chunks, a->num_threads, NAME(weighted_hop_item), &hop);
   }
 }
 
@@ -242,32 +263,34 @@ INLINE void NAME(backward_one)(const NAME(backward) *t, int64_t row, int64_t col
   if (t->power != NULL) t->power[at] = sum;
 }
 
-void NAME(hop_backward)(const NAME(weighted_hops_backward_arguments) *a) {
-  const int64_t num_rows = a->num_rows, num_blocks = a->num_blocks, width = a->width;
-  const int64_t rows = num_rows / num_blocks, chunks = chunks_of(rows);
-  const NAME(product) product = NAME(product_of)(num_rows, width, a->starts, a->columns, a->values, a->x);
-  double *inner = a->pairs, *parts = a->parts;
+static void NAME(hop_backward_chunk)(const void *work, int64_t chunk) {
+  const NAME(hop_backward_arguments) *a = work;
+  const int64_t num_rows = a->num_rows, width = a->width, rows = num_rows / a->num_blocks, chunks = chunks_of(rows);
+  const int64_t block = chunk / chunks, begin = chunk % chunks * ROWS_PER_CHUNK, end = end_of(chunk % chunks, rows);
+  const REAL weight = a->weight == NULL ? 0 : (REAL)a->weight[block], own = (REAL)a->mu[block];
   const int is_streamed =
       IS_STREAMED(a->total, num_rows, width) && (a->power == NULL || IS_STREAMED(a->power, num_rows, width));
-#pragma omp parallel for schedule(dynamic, 1) num_threads(a->num_threads) if (a->num_threads > 1)
-  for (int64_t chunk = 0; chunk < num_blocks * chunks; chunk++) {
-    const int64_t block = chunk / chunks, begin = chunk % chunks * ROWS_PER_CHUNK, end = end_of(chunk % chunks, rows);
-    const REAL weight = a->weight == NULL ? 0 : (REAL)a->weight[block], own = (REAL)a->mu[block];
-    const NAME(backward) task = {product, a->first, a->h, a->total, a->power, a->shared, weight, own, (REAL)a->share,
-                                 (int)a->is_masked, is_streamed, (int)a->begins, (int)a->ends};
-    NAME(inner) found = {{0}, {0}, 0, 0};
-    for (int64_t row = block * rows + begin; row < block * rows + end; row++) {
+  const NAME(product) product = NAME(product_of)(num_rows, width, a->starts, a->columns, a->values, a->x);
+  const NAME(backward) task = {product, a->first, a->h, a->total, a->power, a->shared, weight, own, (REAL)a->share,
+                               (int)a->is_masked, is_streamed, (int)a->begins, (int)a->ends};
+  NAME(inner) found = {{0}, {0}, 0, 0};
+  for (int64_t row = block * rows + begin; row < block * rows + end; row++) {
 #define TILE(count) NAME(backward_tile)(&task, row, column, count, &found)
-      ALONG_ROW(width, TILE, NAME(backward_one)(&task, row, column, &found))
+    ALONG_ROW(width, TILE, NAME(backward_one)(&task, row, column, &found))
 #undef TILE
-    }
-    double with_power = found.with_power_one, with_first = found.with_first_one;
-    for (int lane = 0; lane < LANES; lane++) with_power += found.with_power[lane];
-    for (int lane = 0; lane < LANES; lane++) with_first += found.with_first[lane];
-    if (is_streamed) { END_OF_STREAM; }
-    parts[2 * chunk] = with_power;
-    parts[2 * chunk + 1] = with_first;
   }
+  double with_power = found.with_power_one, with_first = found.with_first_one;
+  for (int lane = 0; lane < LANES; lane++) with_power += found.with_power[lane];
+  for (int lane = 0; lane < LANES; lane++) with_first += found.with_first[lane];
+  if (is_streamed) { END_OF_STREAM; }
+  a->parts[2 * chunk] = with_power;
+  a->parts[2 * chunk + 1] = with_first;
+}
+
+void NAME(hop_backward)(const NAME(hop_backward_arguments) *a) {
+  const int64_t num_blocks = a->num_blocks, chunks = chunks_of(a->num_rows / num_blocks);
+  double *inner = a->pairs, *parts = a->parts;
+  for_each(num_blocks * chunks, a->num_threads, NAME(hop_backward_chunk), a);
   for (int64_t number = 0; number < 2 * num_blocks; number++) inner[number] = 0;
   for (int64_t chunk = 0; chunk < num_blocks * chunks; chunk++) {
     inner[chunk / chunks * 2] += parts[2 * chunk];
@@ -276,7 +299,7 @@ void NAME(hop_backward)(const NAME(weighted_hops_backward_arguments) *a) {
 }
 
 void NAME(weighted_hops_backward)(const NAME(weighted_hops_backward_arguments) *a) {
-  NAME(weighted_hops_backward_arguments) hop = *a;
+  NAME(hop_backward_arguments) hop = *a;
   REAL *turns[2] = {a->spare, a->first};
   const int64_t num_blocks = a->num_blocks, num_products = a->num_hops - 1;
   hop.x = a->first, hop.is_masked = hop.ends = 0;

@@ -26,6 +26,17 @@
 /* What is written into a matrix of so many bytes goes past the caches, which would read it first and not keep it. */
 #define STREAM_BYTES (1 << 26)
 #define INLINE static inline __attribute__((always_inline))
+/* A product is rounded before anything is added to it, wherever its expression is inlined: otherwise compilers choose
+   which of several products they round, and kernels that compute the same differ in their last bits. */
+#if defined(__AVX512F__)
+#define ROUND(value) __asm__("" : "+v"(value))
+#elif defined(__x86_64__)
+#define ROUND(value) __asm__("" : "+x"(value))
+#elif defined(__aarch64__)
+#define ROUND(value) __asm__("" : "+w"(value))
+#else
+#define ROUND(value) __asm__("" : "+m"(value))
+#endif
 #define UNROLLED(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < (count); i++)
 
 /* A vector is a register of the processor that this is compiled for; BITS has a bit for each element that is not 0. */
@@ -59,12 +70,10 @@
 #endif
 #endif
 
-#ifdef _OPENMP
-#include <omp.h>
-#define THREAD ((int64_t)omp_get_thread_num())
-#else
-#define THREAD 0
-#endif
+#include "threads.h"
+
+/* Loops without chunks of rows are cut into so many numbers at a time. */
+#define NUMBERS_PER_ITEM (1 << 14)
 
 /* Calls BLOCK(vectors) for as many vectors at once as there are left of the width, which is a multiple of one. */
 #define ALONG_WIDTH(width, most, BLOCK)                                         \
@@ -79,6 +88,14 @@ INLINE int64_t chunks_of(int64_t rows_per_block) { return (rows_per_block + ROWS
 /* The row behind the last one of a chunk. */
 INLINE int64_t end_of(int64_t chunk, int64_t num_rows) {
   return (chunk + 1) * ROWS_PER_CHUNK < num_rows ? (chunk + 1) * ROWS_PER_CHUNK : num_rows;
+}
+
+/* How many items a loop over numbers has. */
+INLINE int64_t items_of(int64_t size) { return (size + NUMBERS_PER_ITEM - 1) / NUMBERS_PER_ITEM; }
+
+/* The number behind the last one of an item. */
+INLINE int64_t end_of_item(int64_t item, int64_t size) {
+  return (item + 1) * NUMBERS_PER_ITEM < size ? (item + 1) * NUMBERS_PER_ITEM : size;
 }
 
 /* Of the sources that this was compiled from, given by `hatch_build.py`: callers load no file from other sources. */

@@ -8,14 +8,14 @@ INLINE void NAME(relu_drop_part)(int64_t size, REAL *restrict x, const uint16_t 
     for (int64_t i = 0; i < size; i++) x[i] = (x[i] <= 0) | (words[i] < threshold) ? 0 : x[i];
 }
 
+static void NAME(relu_drop_item)(const void *work, int64_t item) {
+  const NAME(relu_drop_arguments) *a = work;
+  const int64_t at = item * NUMBERS_PER_ITEM, size = end_of_item(item, a->size) - at;
+  NAME(relu_drop_part)(size, a->x + at, a->words == NULL ? NULL : a->words + at, (int)a->threshold);
+}
+
 void NAME(relu_drop)(const NAME(relu_drop_arguments) *a) {
-  const int64_t size = a->size, step = 1 << 14, parts = (size + step - 1) / step;
-  const uint16_t *words = a->words;
-#pragma omp parallel for schedule(static) num_threads(a->num_threads) if (a->num_threads > 1)
-  for (int64_t part = 0; part < parts; part++) {
-    const int64_t at = part * step, left = size - at;
-    NAME(relu_drop_part)(left < step ? left : step, a->x + at, words == NULL ? NULL : words + at, (int)a->threshold);
-  }
+  for_each(items_of(a->size), a->num_threads, NAME(relu_drop_item), a);
 }
 
 /* Writes a part of a large matrix past the caches; see STREAM_BYTES. */
@@ -24,45 +24,72 @@ INLINE void NAME(stream)(int64_t size, const REAL *from, REAL *to) {
   END_OF_STREAM;
 }
 
-/* out = scale * x where y is positive, else 0. */
-INLINE void NAME(mask)(int64_t size, const REAL *restrict x, const REAL *restrict y, double scale, REAL *restrict out,
-                       int num_threads) {
-  const REAL factor = (REAL)scale;
-#pragma omp parallel for schedule(static) num_threads(num_threads) if (num_threads > 1)
-  for (int64_t i = 0; i < size; i++) out[i] = y[i] > 0 ? x[i] * factor : 0;
+/* out = factor * x where y is positive, else 0. */
+typedef struct {
+  int64_t size;
+  const REAL *x, *y;
+  REAL factor, *out;
+} NAME(masked);
+
+static void NAME(mask_item)(const void *work, int64_t item) {
+  const NAME(masked) *a = work;
+  const REAL *restrict x = a->x, *restrict y = a->y, factor = a->factor;
+  REAL *restrict out = a->out;
+  for (int64_t i = item * NUMBERS_PER_ITEM; i < end_of_item(item, a->size); i++) out[i] = y[i] > 0 ? x[i] * factor : 0;
+}
+
+/* One step of `drop`: the words for the next are drawn first, by one thread, while the others use its own. */
+typedef struct {
+  const NAME(drop_arguments) *a;
+  const uint16_t *words;
+  int64_t at, end;
+  draw ahead;
+} NAME(drop_step);
+
+static void NAME(drop_item)(const void *work, int64_t item) {
+  const NAME(drop_step) *step = work;
+  if (item == 0) {
+    draw_words(&step->ahead);
+    return;
+  }
+  const int64_t size = step->end - step->at;
+  const int threshold = (int)step->a->threshold;
+  const REAL factor = (REAL)step->a->scale, *restrict x = step->a->x + step->at;
+  const uint16_t *restrict words = step->words;
+  REAL *restrict out = step->a->out + step->at;
+  for (int64_t i = (item - 1) * NUMBERS_PER_ITEM; i < end_of_item(item - 1, size); i++)
+    out[i] = words[i] < threshold ? 0 : x[i] * factor;
 }
 
 void NAME(drop)(const NAME(drop_arguments) *a) {
-  const REAL factor = (REAL)a->scale, *restrict x = a->x;
-  const int64_t size = a->size, step = a->step, parts = (size + step - 1) / step;
-  const int threshold = (int)a->threshold;
-  uint64_t *state = a->state, *words = a->words;
-  REAL *restrict out = a->out;
-  draw next = {state, words, (size < step ? size + 3 : step) / 4};
-  draw_words(&next);
-#pragma omp parallel num_threads(a->num_threads) if (a->num_threads > 1)
-  for (int64_t part = 0; part < parts; part++) {
-    const int64_t at = part * step, end = at + step < size ? at + step : size;
-    const uint16_t *own = (const uint16_t *)(words + part % 2 * step / 4);
-#pragma omp single nowait
-    if (end < size) {
-      const draw ahead = {state, words + (part + 1) % 2 * step / 4, (size - end < step ? size - end + 3 : step) / 4};
-      draw_words(&ahead);
-    }
-#pragma omp for schedule(dynamic, 1 << 12)
-    for (int64_t i = at; i < end; i++) out[i] = own[i - at] < threshold ? 0 : x[i] * factor;
+  const int64_t size = a->size, step = a->step;
+  draw ahead = {a->state, a->words, (size < step ? size + 3 : step) / 4};
+  draw_words(&ahead);
+  for (int64_t at = 0; at < size; at += step) {
+    const int64_t end = at + step < size ? at + step : size;
+    const uint16_t *words = (const uint16_t *)ahead.words;
+    ahead.words = a->words + (at / step + 1) % 2 * step / 4;
+    ahead.count = (size - end < step ? size - end + 3 : step) / 4;
+    if (end == size) ahead.count = 0;
+    const NAME(drop_step) work = {a, words, at, end, ahead};
+    for_each(1 + items_of(end - at), a->num_threads, NAME(drop_item), &work);
   }
 }
 
+static void NAME(transpose_item)(const void *work, int64_t item) {
+  const NAME(drop_values_arguments) *a = work;
+  const REAL *kept = a->kept;
+  for (int64_t i = item * NUMBERS_PER_ITEM; i < end_of_item(item, a->size); i++) a->transposed[i] = kept[a->order[i]];
+}
+
 void NAME(drop_values)(const NAME(drop_values_arguments) *a) {
-  const int64_t size = a->size, *order = a->order;
+  const int64_t size = a->size;
   const int threshold = (int)a->threshold;
   const REAL factor = (REAL)a->scale, *values = a->values;
   const uint16_t *words = a->words;
-  REAL *kept = a->kept, *transposed = a->transposed;
+  REAL *kept = a->kept;
   for (int64_t i = 0; i < size; i++) kept[i] = words[i] < threshold ? 0 : values[i] * factor;
-#pragma omp parallel for schedule(static) num_threads(a->num_threads) if (a->num_threads > 1)
-  for (int64_t i = 0; i < size; i++) transposed[i] = kept[order[i]];
+  for_each(items_of(size), a->num_threads, NAME(transpose_item), a);
 }
 
 /* A step of Adam for some numbers. */
@@ -76,18 +103,24 @@ static void NAME(adam_part)(int64_t size, REAL *restrict p, const REAL *restrict
   }
 }
 
+/* An array of `adam`. */
+typedef struct {
+  const NAME(adam_arguments) *a;
+  int64_t number;
+} NAME(adam_array);
+
+static void NAME(adam_item)(const void *work, int64_t item) {
+  const NAME(adam_arguments) *a = ((const NAME(adam_array) *)work)->a;
+  const int64_t number = ((const NAME(adam_array) *)work)->number;
+  const int64_t at = item * NUMBERS_PER_ITEM, size = end_of_item(item, a->sizes[number]) - at;
+  NAME(adam_part)(size, a->parameters[number] + at, a->gradients[number] + at, a->means[number] + at,
+                  a->squares[number] + at, (REAL)a->decays[number], (REAL)a->rates[number], (REAL)a->roots[number],
+                  (REAL)a->beta_1, (REAL)a->beta_2, (REAL)a->epsilon);
+}
+
 void NAME(adam)(const NAME(adam_arguments) *a) {
-  const int64_t step = 1 << 13;
-  for (int64_t number = 0; number < a->count; number++) {
-    const int64_t size = a->sizes[number], parts = (size + step - 1) / step;
-#pragma omp parallel for schedule(static) num_threads(a->num_threads) if (a->num_threads > 1 && parts > 3)
-    for (int64_t part = 0; part < parts; part++) {
-      const int64_t at = part * step, left = size - at;
-      NAME(adam_part)(left < step ? left : step, a->parameters[number] + at, a->gradients[number] + at,
-                      a->means[number] + at, a->squares[number] + at, (REAL)a->decays[number], (REAL)a->rates[number],
-                      (REAL)a->roots[number], (REAL)a->beta_1, (REAL)a->beta_2, (REAL)a->epsilon);
-    }
-  }
+  for (int64_t number = 0; number < a->count; number++)
+    for_each(items_of(a->sizes[number]), a->num_threads, NAME(adam_item), &(NAME(adam_array)){a, number});
 }
 
 /* Some rows of s times a square matrix m, in so many vectors of columns; with `adds` onto what is there. */
@@ -126,13 +159,14 @@ INLINE void NAME(map_rows)(int64_t rows, int64_t width, const REAL *s, const REA
 #undef BLOCK
 }
 
-void NAME(multiply_square)(const NAME(outer_arguments) *a) {
-  const int64_t num_rows = a->num_rows, width = a->width, chunks = chunks_of(num_rows);
-#pragma omp parallel for schedule(dynamic, 1) num_threads(a->num_threads) if (a->num_threads > 1)
-  for (int64_t chunk = 0; chunk < chunks; chunk++) {
-    const int64_t first = chunk * ROWS_PER_CHUNK, at = first * width;
-    NAME(map_rows)(end_of(chunk, num_rows) - first, width, a->s + at, a->m, a->out + at, (int)a->adds);
-  }
+static void NAME(multiply_square_chunk)(const void *work, int64_t chunk) {
+  const NAME(multiply_square_arguments) *a = work;
+  const int64_t first = chunk * ROWS_PER_CHUNK, at = first * a->width;
+  NAME(map_rows)(end_of(chunk, a->num_rows) - first, a->width, a->s + at, a->m, a->out + at, (int)a->adds);
+}
+
+void NAME(multiply_square)(const NAME(multiply_square_arguments) *a) {
+  for_each(chunks_of(a->num_rows), a->num_threads, NAME(multiply_square_chunk), a);
 }
 
 /* Adds s^T z over some rows to some rows and vectors of a square matrix. */
@@ -247,40 +281,44 @@ INLINE void NAME(outer_marked)(int64_t rows, int64_t width, const REAL *z, const
 
 #undef STRIDE
 
-void NAME(outer)(const NAME(outer_arguments) *a) {
+static void NAME(outer_segment)(const void *work, int64_t segment) {
+  const NAME(outer_arguments) *a = work;
   const int64_t num_rows = a->num_rows, width = a->width, num_segments = a->num_segments;
   const REAL *s = a->s, *z = a->z, *m = a->m;
-  REAL *out = a->out, *partial = a->partial, *mapped = a->mapped, *room = a->room;
+  REAL *mapped = a->mapped, *room = a->room;
   const int is_streamed = (int)a->is_streamed, adds = (int)a->adds;
   const int64_t chunks = chunks_of(num_rows), square = width * width;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(a->num_threads) if (a->num_threads > 1)
-  for (int64_t segment = 0; segment < num_segments; segment++) {
-    uint64_t marks[ROWS_PER_CHUNK * ((width + 63) / 64)];
-    REAL *sum = partial + segment * square;
-    for (int64_t i = 0; i < square; i++) sum[i] = 0;
-    for (int64_t chunk = segment * chunks / num_segments; chunk < (segment + 1) * chunks / num_segments; chunk++) {
-      const int64_t first = chunk * ROWS_PER_CHUNK * width, rows = end_of(chunk, num_rows) - chunk * ROWS_PER_CHUNK;
-      const int is_marked = NAME(mark)(rows, width, z + first, marks);
-      if (is_marked) {
-        NAME(outer_marked)(rows, width, z + first, marks, s + first, sum);
-      } else {
+  uint64_t marks[ROWS_PER_CHUNK * ((width + 63) / 64)];
+  REAL *sum = a->partial + segment * square;
+  for (int64_t i = 0; i < square; i++) sum[i] = 0;
+  for (int64_t chunk = segment * chunks / num_segments; chunk < (segment + 1) * chunks / num_segments; chunk++) {
+    const int64_t first = chunk * ROWS_PER_CHUNK * width, rows = end_of(chunk, num_rows) - chunk * ROWS_PER_CHUNK;
+    const int is_marked = NAME(mark)(rows, width, z + first, marks);
+    if (is_marked) {
+      NAME(outer_marked)(rows, width, z + first, marks, s + first, sum);
+    } else {
 #define BLOCK(count)                                   \
   for (int64_t row = 0; row < width; row += OUTER_ROWS) \
   NAME(outer_tile)(z + first + row, s + first + column, width, rows, sum + row * width + column, count)
-        ALONG_WIDTH(width, MAP_VECTORS, BLOCK)
+      ALONG_WIDTH(width, MAP_VECTORS, BLOCK)
 #undef BLOCK
-      }
-      if (m == NULL) continue;
-      REAL *to = is_streamed ? room + THREAD * ROWS_PER_CHUNK * width : mapped + first;
-      if (is_marked) {
-        for (int64_t i = 0; i < rows * width && !adds; i++) to[i] = 0;
-        NAME(map_marked)(rows, width, z + first, marks, m, to);
-      } else {
-        NAME(map_rows)(rows, width, z + first, m, to, adds);
-      }
-      if (is_streamed) NAME(stream)(rows * width, to, mapped + first);
     }
+    if (m == NULL) continue;
+    REAL *to = is_streamed ? room + THREAD * ROWS_PER_CHUNK * width : mapped + first;
+    if (is_marked) {
+      for (int64_t i = 0; i < rows * width && !adds; i++) to[i] = 0;
+      NAME(map_marked)(rows, width, z + first, marks, m, to);
+    } else {
+      NAME(map_rows)(rows, width, z + first, m, to, adds);
+    }
+    if (is_streamed) NAME(stream)(rows * width, to, mapped + first);
   }
+}
+
+void NAME(outer)(const NAME(outer_arguments) *a) {
+  const int64_t width = a->width, num_segments = a->num_segments, square = width * width;
+  REAL *out = a->out, *partial = a->partial;
+  for_each(num_segments, a->num_threads, NAME(outer_segment), a);
   for (int64_t segment = 1; segment < num_segments; segment++)
     for (int64_t i = 0; i < square; i++) partial[i] += partial[segment * square + i];
   for (int64_t row = 0; row < width; row++)

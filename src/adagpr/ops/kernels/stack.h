@@ -12,10 +12,28 @@ INLINE void NAME(first_product)(const NAME(first_maps_arguments) *a, const REAL 
       .starts = a->starts, .columns = a->columns, .values = values, .h = h, .mu = one_hop, .out = out});
 }
 
+/* The end of `first_maps` for one block: out = relu(out + bias), row by row. */
+typedef struct {
+  int64_t num_rows, width;
+  const REAL *bias;
+  REAL *out;
+} NAME(biased);
+
+static void NAME(bias_chunk)(const void *work, int64_t chunk) {
+  const NAME(biased) *a = work;
+  const int64_t width = a->width;
+  const REAL *restrict bias = a->bias;
+  for (int64_t row = chunk * ROWS_PER_CHUNK; row < end_of(chunk, a->num_rows); row++) {
+    REAL *restrict y = a->out + row * width;
+    for (int64_t i = 0; i < width; i++) y[i] += bias[i];
+    NAME(relu_drop_part)(width, y, NULL, 0);
+  }
+}
+
 void NAME(first_maps)(const NAME(first_maps_arguments) *a) {
   const int64_t num_rows = a->num_rows, width = a->width, size = a->starts[num_rows];
   for (int64_t block = 0; block < a->num_blocks; block++) {
-    const REAL *values = a->values, *restrict bias = a->biases[block];
+    const REAL *values = a->values;
     REAL *to = a->out + block * num_rows * width;
     if (a->words != NULL) {
       REAL *kept = a->kept + block * size;
@@ -26,12 +44,7 @@ void NAME(first_maps)(const NAME(first_maps_arguments) *a) {
       values = kept;
     }
     NAME(first_product)(a, values, a->weights[block], to);
-#pragma omp parallel for schedule(static) num_threads(a->num_threads) if (a->num_threads > 1)
-    for (int64_t row = 0; row < num_rows; row++) {
-      REAL *restrict y = to + row * width;
-      for (int64_t i = 0; i < width; i++) y[i] += bias[i];
-      NAME(relu_drop_part)(width, y, NULL, 0);
-    }
+    for_each(chunks_of(num_rows), a->num_threads, NAME(bias_chunk), &(NAME(biased)){num_rows, width, a->biases[block], to});
   }
 }
 
@@ -58,33 +71,42 @@ static void NAME(make_maps)(int64_t count, int64_t num_maps, int64_t width, cons
 }
 
 /* y = drop(h_0), by the first words of the plan; meanwhile the next ones are drawn. Without a plan y = h_0. */
-INLINE void NAME(drop_first)(const NAME(stack_arguments) *a, const draw *plan, REAL *y) {
+typedef struct {
+  const NAME(stack_arguments) *a;
+  const draw *plan;
+  REAL *y;
+} NAME(first_drop);
+
+static void NAME(drop_first_item)(const void *work, int64_t item) {
+  const NAME(first_drop) *first = work;
+  const NAME(stack_arguments) *a = first->a;
+  const draw *plan = first->plan;
   const int64_t num_rows = a->num_rows, num_blocks = a->num_blocks, width = a->width;
-  const REAL *h = a->h_0;
-  REAL *room = a->room;
-  const int threshold = (int)a->threshold;
-  const int64_t rows = num_rows / num_blocks, chunks = chunks_of(rows);
-  const int is_streamed = IS_STREAMED(y, num_rows, width);
-  for (int64_t block = 0; block < num_blocks && plan != NULL; block++) draw_words(plan + block);
-#pragma omp parallel num_threads(a->num_threads) if (a->num_threads > 1)
-  {
-#pragma omp single nowait
-    for (int64_t block = 0; block < num_blocks && plan != NULL; block++) draw_words(plan + num_blocks + block);
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t chunk = 0; chunk < num_blocks * chunks; chunk++) {
-      const int64_t block = chunk / chunks, within = chunk % chunks * ROWS_PER_CHUNK;
-      const int64_t at = (block * rows + within) * width, size = (end_of(chunk % chunks, rows) - within) * width;
-      REAL *restrict to = is_streamed ? room + THREAD * ROWS_PER_CHUNK * width : y + at;
-      const REAL *restrict from = h + at;
-      if (plan == NULL) {
-        for (int64_t i = 0; i < size; i++) to[i] = from[i];
-      } else {
-        const uint16_t *restrict words = (const uint16_t *)plan[block].words + within * width;
-        for (int64_t i = 0; i < size; i++) to[i] = words[i] < threshold ? 0 : from[i];
-      }
-      if (is_streamed) NAME(stream)(size, to, y + at);
-    }
+  const int64_t num_draws = plan == NULL ? 0 : num_blocks;
+  if (item < num_draws) {
+    draw_words(plan + num_blocks + item);
+    return;
   }
+  const int threshold = (int)a->threshold, is_streamed = IS_STREAMED(first->y, num_rows, width);
+  const int64_t rows = num_rows / num_blocks, chunks = chunks_of(rows), chunk = item - num_draws;
+  const int64_t block = chunk / chunks, within = chunk % chunks * ROWS_PER_CHUNK;
+  const int64_t at = (block * rows + within) * width, size = (end_of(chunk % chunks, rows) - within) * width;
+  REAL *restrict to = is_streamed ? a->room + THREAD * ROWS_PER_CHUNK * width : first->y + at;
+  const REAL *restrict from = a->h_0 + at;
+  if (plan == NULL) {
+    for (int64_t i = 0; i < size; i++) to[i] = from[i];
+  } else {
+    const uint16_t *restrict words = (const uint16_t *)plan[block].words + within * width;
+    for (int64_t i = 0; i < size; i++) to[i] = words[i] < threshold ? 0 : from[i];
+  }
+  if (is_streamed) NAME(stream)(size, to, first->y + at);
+}
+
+INLINE void NAME(drop_first)(const NAME(stack_arguments) *a, const draw *plan, REAL *y) {
+  const int64_t num_blocks = a->num_blocks, num_chunks = num_blocks * chunks_of(a->num_rows / num_blocks);
+  for (int64_t block = 0; block < num_blocks && plan != NULL; block++) draw_words(plan + block);
+  const NAME(first_drop) first = {a, plan, y};
+  for_each((plan == NULL ? 0 : num_blocks) + num_chunks, a->num_threads, NAME(drop_first_item), &first);
 }
 
 void NAME(stack)(const NAME(stack_arguments) *a) {
@@ -135,7 +157,8 @@ void NAME(stack_backward)(const NAME(stack_arguments) *a) {
   const int is_streamed = IS_STREAMED(a->back, a->num_rows, width);
   int begins = 1;
   NAME(make_maps)(a->num_layers * num_blocks, a->num_maps, width, a->weights, a->shapes, 1, a->maps);
-  NAME(mask)(a->num_rows * width, a->given, a->last, a->scale, a->grad, (int)a->num_threads);
+  const NAME(masked) given = {a->num_rows * width, a->given, a->last, (REAL)a->scale, a->grad};
+  for_each(items_of(given.size), a->num_threads, NAME(mask_item), &given);
   for (int64_t layer = a->num_layers - 1; layer >= 0; layer--) {
     for (int64_t block = 0; block < num_blocks; block++) {
       const int64_t at = block * rows * width, map = (layer * num_blocks + block) * a->num_maps * square;
