@@ -191,12 +191,12 @@ def test_the_default_is_half_of_what_is_available(folder: Path, monkeypatch: pyt
 
 def test_a_run_whose_record_lacks_what_has_a_default_is_shown(tmp_path: Path, ended: Callable[..., Ended]) -> None:
     ended(tmp_path, "partition", "digits", "--parts", "2", "-o", "parts")
-    command = ("train", "--partitions", "parts", "--set", "max_epochs=2", "-o", "run")
-    code, shown, _ = ended(tmp_path, *command)
+    command = ("train", "--partitions", "parts", "--set", "max_epochs=2", "--out", "run")
+    code, first, _ = ended(tmp_path, *command)
     assert code == 0
     path = tmp_path / "run" / "record.json"
     record = json.loads(path.read_text())
     del record["data"]["is_approximate"], record["machine"]["ranks"]
     path.write_text(json.dumps(record))
     code, again, err = ended(tmp_path, *command)
-    assert (code, again.splitlines()[0], err) == (0, shown.splitlines()[0], "")
+    assert (code, again.splitlines()[0], err) == (0, first.splitlines()[0], "")
