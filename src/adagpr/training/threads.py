@@ -1,8 +1,8 @@
 """How many threads the kernels use while a model trains: whatever takes less time.
 
 Nothing but time depends on it (see `adagpr.ops.compute_threads`), so it may change after every epoch. Several threads
-are faster on an idle machine, and many times slower where other processes need the cores, because each step waits for
-the last of them.
+are faster on an idle machine. Where other processes need the cores they bring nothing, and cost what they wait for one
+another, but never much more than one thread: hence they are what counts unless one thread is clearly faster.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from statistics import median
 
 from adagpr.ops import compute_threads
 
-# Several threads are used if an epoch takes less than this share of what it takes with one.
-_WORTH_IT = 0.97
+# One thread is used if an epoch takes less than this share of what it takes with several.
+_CLEARLY = 0.95
 # So many epochs of each are compared; one that took so many times as long as the others ends it.
 _NUM_EPOCHS, _MUCH_LONGER = 3, 1.5
 # The next comparison is after so many times what the last one cost, and twice as late if it ended like the one before.
@@ -32,7 +32,7 @@ class ThreadChoice:
 
     def __init__(self, most: int, is_fixed: bool = False) -> None:
         self.most = most
-        self.count = most if is_fixed else 1
+        self.count = most
         self._is_fixed = is_fixed or most == 1
         self._taken: dict[int, list[float]] = {1: [], most: []}
         self._expected = self._pause = self._left = 0.0
@@ -64,9 +64,9 @@ class ThreadChoice:
         one, several = self._taken[1], self._taken[self.most]
         is_clear = bool(one and several) and min(several) > _MUCH_LONGER * max(one)
         if not is_clear and min(len(one), len(several)) < _NUM_EPOCHS:
-            self.count = 1 if len(one) <= len(several) else self.most
+            self.count = 1 if len(one) < len(several) else self.most
             return
-        self.count = self.most if median(several) < _WORTH_IT * median(one) else 1
+        self.count = 1 if median(one) < _CLEARLY * median(several) else self.most
         self._expected = median(self._taken[self.count])
         cost = sum(one) + sum(several) - self._expected * len(one + several)
         longer = min(2 * self._pause, _LONGEST_PAUSE) if self.count == self._chosen else 0.0
