@@ -31,7 +31,8 @@ def test_more_threads_than_processors_give_the_same_bits(num_threads: int) -> No
 
 
 def test_several_callers_compute_at_the_same_time() -> None:
-    expected, found = propagated(1), []
+    expected = propagated(1)
+    found: list[bytes] = []
     callers = [threading.Thread(target=lambda: found.extend(propagated(3) for _ in range(20))) for _ in range(4)]
     for caller in callers:
         caller.start()
