@@ -5,6 +5,7 @@ from adagpr.ops.dropout import dropout, pair_norm, relu_dropout_
 from adagpr.ops.kernels import addresses, call_kernel, compute_threads, num_threads, supports_kernels, watch_kernels
 from adagpr.ops.latent_space import NUM_RELATIONS, Neighbourhoods, neighbourhoods, relation_operators
 from adagpr.ops.linear import Features, SparseFeatures, drop_features, features, first_maps, last_map, linear
+from adagpr.ops.norms import Norm
 from adagpr.ops.operator import (
     Direction,
     DroppableOperator,
@@ -23,6 +24,7 @@ from adagpr.ops.operator import (
 )
 from adagpr.ops.propagate import gpr_propagate
 from adagpr.ops.residual_stack import Layers, WeightMaps, map_shapes, residual_stack
+from adagpr.ops.signed_stack import SignedLayers, signed_stack
 from adagpr.ops.simplex import PROJECTIONS, projection
 from adagpr.ops.spectrum import MAX_EXACT, NUM_PROBES, NUM_STEPS, Estimate, Spectrum, spectrum
 
@@ -38,7 +40,9 @@ __all__ = [
     "Features",
     "Layers",
     "Neighbourhoods",
+    "Norm",
     "Operator",
+    "SignedLayers",
     "SparseFeatures",
     "Spectrum",
     "WeightMaps",
@@ -72,6 +76,7 @@ __all__ = [
     "relation_operators",
     "relu_dropout_",
     "residual_stack",
+    "signed_stack",
     "spectrum",
     "supports_kernels",
     "to_scipy",

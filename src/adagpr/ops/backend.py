@@ -20,6 +20,7 @@ from torch import Tensor
 
 from adagpr.ops import kernels
 from adagpr.ops.buffers import matrix_like
+from adagpr.ops.norms import EPSILON
 from adagpr.seeding import set_states, states_of
 
 if TYPE_CHECKING:
@@ -70,12 +71,19 @@ class TorchBackend:
         return total
 
     def weighted_hops_backward(
-        self, hops: Hops, grad: Tensor, h: Tensor, spare: list[Tensor], shared: Tensor | None, masked: bool
+        self,
+        hops: Hops,
+        grad: Tensor,
+        h: Tensor,
+        spare: list[Tensor],
+        shared: Tensor | None,
+        masked: bool,
+        keeps_grad: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """The gradients of `weighted_hops` with respect to ``h`` and to the weights, ``[hops, blocks]``.
 
-        ``grad`` may be written over, ``share`` times it is added to ``shared``, which is the gradient of ``plus``, and
-        if ``masked`` the gradient of ``h`` is 0 where ``h`` is not positive.
+        ``grad`` may be written over unless ``keeps_grad``, ``share`` times it is added to ``shared``, which is the
+        gradient of ``plus``, and if ``masked`` the gradient of ``h`` is 0 where ``h`` is not positive.
         """
         mu = hops.mu
         _fill(spare, min(2, len(mu) - 1), h)
@@ -111,6 +119,45 @@ class TorchBackend:
     def relu_drop_(self, x: Tensor, masks: MaskSource) -> Tensor:
         """In place: ReLU, then 0 where the mask drops; the rest is not scaled. At a rate of 0 no word is drawn."""
         return masks.drop_(x.relu_()) if masks.rate > 0 else x.relu_()
+
+    def column_moments(self, z: Tensor, num_blocks: int) -> tuple[Tensor, Tensor]:
+        """The sum of each column of each block and of the squares about its mean: float64, ``[blocks, columns]``."""
+        blocks = z.view(num_blocks, -1, z.shape[1])
+        sums = blocks.sum(1, dtype=torch.float64)
+        means = (sums / blocks.shape[1]).unsqueeze(1)
+        return sums, (blocks - means.to(z)).square_().sum(1, dtype=torch.float64)
+
+    def normalise(self, z: Tensor, constants: Tensor, by_row: bool, out: Tensor) -> Tensor:
+        """What the constants of `adagpr.ops.norms` make of ``z``, written into ``out``; ``by_row`` for layer norm."""
+        blocks, into = (x.view(len(constants), -1, x.shape[1]) for x in (z, out))
+        centre, inverse, factor, shift, *_ = constants.unsqueeze(2).unbind(1)
+        if by_row:
+            centre, inverse = _row_moments(blocks)
+            return torch.sub(blocks, centre, out=into).mul_(inverse).mul_(factor).add_(shift).view_as(z)
+        return torch.sub(blocks, centre, out=into).mul_(factor).add_(shift).view_as(z)
+
+    def norm_sums(self, grad: Tensor, z: Tensor, constants: Tensor, by_row: bool) -> Tensor:
+        """The sums over the rows of each block of the gradient and of its product with what was normalised.
+
+        Returns float64, ``[blocks, 2, columns]``.
+        """
+        given, blocks = (x.view(len(constants), -1, x.shape[1]) for x in (grad, z))
+        centre, inverse, *_ = constants.unsqueeze(2).unbind(1)
+        if by_row:
+            centre, inverse = _row_moments(blocks)
+        products = (blocks - centre).mul_(inverse).mul_(given)
+        return torch.stack([given.sum(1, dtype=torch.float64), products.sum(1, dtype=torch.float64)], dim=1)
+
+    def norm_backward(self, grad: Tensor, z: Tensor, constants: Tensor, by_row: bool, out: Tensor) -> Tensor:
+        """The gradient of ``z`` from that of `normalise`, written into ``out``."""
+        given, blocks, into = (x.view(len(constants), -1, x.shape[1]) for x in (grad, z, out))
+        centre, _, factor, _, pull, push = constants.unsqueeze(2).unbind(1)
+        if by_row:
+            centre, inverse = _row_moments(blocks)
+            normed, scaled = (blocks - centre).mul_(inverse), given * factor
+            both = normed * (normed * scaled).mean(2, keepdim=True) + scaled.mean(2, keepdim=True)
+            return torch.sub(scaled, both, out=into).mul_(inverse).view_as(z)
+        return torch.sub(blocks, centre, out=into).mul_(pull).add_(push).add_(given * factor).view_as(z)
 
     def drop(self, x: Tensor, masks: MaskSource) -> Tensor:
         """Dropout, scale included, without gradient."""
@@ -151,19 +198,27 @@ class KernelBackend(TorchBackend):
         return x
 
     def weighted_hops_backward(
-        self, hops: Hops, grad: Tensor, h: Tensor, spare: list[Tensor], shared: Tensor | None, masked: bool
+        self,
+        hops: Hops,
+        grad: Tensor,
+        h: Tensor,
+        spare: list[Tensor],
+        shared: Tensor | None,
+        masked: bool,
+        keeps_grad: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """With everything about a power of the operator done as it is made."""
         mu, matrix = hops.mu, hops.op.single_matrix(transposed=True)
         total, num_hops, num_blocks = matrix_like(h), len(mu), len(mu[0])
-        _fill(spare, min(1, num_hops - 2), h)
+        _fill(spare, min(1 + keeps_grad, num_hops - 2), h)
         inner, room = np.empty((num_hops, num_blocks)), kernels.room_for_sums(len(h), num_blocks)
         added = {"shared": shared if hops.share != 0.0 else None, "share": hops.share}
         fixed = {**kernels.shape_of(h, num_blocks, grad, shared), **room, "h": h, "total": total}
         if matrix is not None and kernels.supports_csr(matrix, h):
+            turns = {"spare": spare[0] if spare else None, "other": spare[1] if keeps_grad and spare[1:] else grad}
             kernels.call_kernel("weighted_hops_backward", h.dtype, **fixed, **kernels.csr_parts(matrix), **added,
-                                num_hops=num_hops, mu=np.array(mu), first=grad, spare=spare[0] if spare else None,
-                                is_masked=masked, inner=inner)  # fmt: skip
+                                **turns, num_hops=num_hops, mu=np.array(mu), first=grad, is_masked=masked,
+                                inner=inner)  # fmt: skip
             return total, torch.from_numpy(inner)
         own, x, powers = np.array(mu[0]), grad, (matrix_like(h), matrix_like(h)) if num_hops > 1 else ()
         # Without a product the gradient itself takes its place, and is added with no weight.
@@ -221,6 +276,12 @@ def where_positive(grad: Tensor, y: Tensor) -> Tensor:
     """``grad`` where ``y`` is positive, else 0."""
     result: Tensor = torch.ops.aten.threshold_backward.grad_input(grad, y, 0, grad_input=matrix_like(y))
     return result
+
+
+def _row_moments(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean of each row, and what its deviations from it are multiplied by."""
+    variance, mean = torch.var_mean(blocks, 2, correction=0, keepdim=True)
+    return mean, (variance + EPSILON).rsqrt()
 
 
 def _fill(spare: list[Tensor], count: int, h: Tensor) -> None:

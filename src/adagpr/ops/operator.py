@@ -118,6 +118,10 @@ class Operator:
         """The matrix that `multiply` multiplies with; none where it does more than one product."""
         return self.transpose if transposed else self.matrix
 
+    def sum_over_ranks(self, values: Tensor) -> Tensor:
+        """What is summed over rows, summed over the rows of all ranks, where they share the nodes out."""
+        return values
+
     def to(self, target: torch.dtype | torch.device | str) -> Operator:
         """The same operator in another precision or on another device."""
         return self._changed(lambda matrix: matrix.to(target))

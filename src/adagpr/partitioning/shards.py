@@ -163,6 +163,10 @@ class ExchangedOperator(Operator):
     def single_matrix(self, transposed: bool = False) -> None:
         """None: a part of every product is computed by other ranks."""
 
+    def sum_over_ranks(self, values: Tensor) -> Tensor:
+        """The sum over all ranks, written over ``values``."""
+        return self.exchange.group.sum_(values)
+
     def to(self, target: torch.dtype | torch.device | str) -> Operator:
         """The same operator in another precision or on another device."""
         own, outer, back = super().to(target), self.outer.to(target), self.outer_transpose.to(target)

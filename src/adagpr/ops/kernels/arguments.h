@@ -15,7 +15,7 @@ typedef struct {
 } NAME(hop_arguments);
 
 /* The gradients of `weighted_hops`; A is the transpose of the forward pass. `first` is the gradient that the recurrence
-   starts from, and is written over. `share` times it is added to `shared` where there is one. With `is_masked` the total
+   starts from. `spare` and `other` are written over where there are powers to keep; `other` may be `first`. `share` times it is added to `shared` where there is one. With `is_masked` the total
    is 0 where h is not positive. With `begins` nothing is in `shared` yet; with `ends` it is added to the total. `inner`
    gets the inner products of h with the powers of A times `first`, hop by hop, within a hop block by block; `pairs` has
    room for two numbers for each block, `parts` for two for each chunk.
@@ -28,7 +28,7 @@ typedef struct {
   const int32_t *starts, *columns;
   const REAL *values, *x, *h;
   const double *mu, *weight;
-  REAL *first, *total, *power, *spare, *shared;
+  REAL *first, *total, *power, *spare, *other, *shared;
   double share, *inner, *pairs, *parts;
   int64_t is_masked, begins, ends;
 } NAME(weighted_hops_backward_arguments), NAME(hop_backward_arguments);

@@ -300,7 +300,7 @@ void NAME(hop_backward)(const NAME(hop_backward_arguments) *a) {
 
 void NAME(weighted_hops_backward)(const NAME(weighted_hops_backward_arguments) *a) {
   NAME(hop_backward_arguments) hop = *a;
-  REAL *turns[2] = {a->spare, a->first};
+  REAL *turns[2] = {a->spare, a->other};
   const int64_t num_blocks = a->num_blocks, num_products = a->num_hops - 1;
   hop.x = a->first, hop.is_masked = hop.ends = 0;
   if (a->share == 0) hop.shared = NULL;

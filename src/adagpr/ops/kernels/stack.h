@@ -179,7 +179,7 @@ void NAME(stack_backward)(const NAME(stack_arguments) *a) {
         .num_rows = a->num_rows, .num_blocks = num_blocks, .width = width, .num_threads = a->num_threads,
         .num_hops = a->num_hops[layer], .starts = a->starts, .columns = a->columns, .values = a->values,
         .h = a->y + layer * a->stride, .mu = a->mu + layer * a->most_hops * num_blocks, .first = a->back,
-        .total = a->grad, .spare = a->spare, .shared = a->shared, .share = a->shares[layer],
+        .total = a->grad, .spare = a->spare, .other = a->back, .shared = a->shared, .share = a->shares[layer],
         .inner = a->inner + layer * a->most_hops * num_blocks, .pairs = a->pairs, .parts = a->parts,
         .is_masked = 1, .begins = begins, .ends = layer == 0 && has_begun});
     begins = !has_begun;
