@@ -83,12 +83,12 @@ def test_logits_from_disk_are_those_of_the_whole_graph(
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("weight_maps", ["shared", "separate"])
+@pytest.mark.parametrize("own", [{"weight_maps": "shared"}, {"weight_maps": "separate"}, {"model": "adagpr-signed"}])
 def test_with_one_part_batches_are_the_whole_graph(
-    clustered: tuple[Graph, Split], tmp_path: Path, weight_maps: WeightMaps
+    clustered: tuple[Graph, Split], tmp_path: Path, own: dict[str, Any]
 ) -> None:
     graph, split = clustered
-    options = {**SMALL, "weight_maps": weight_maps}
+    options = {**SMALL, **own}
     whole = fit(graph, split, out=tmp_path / "whole", **options)
     partition_graph(graph, split, 1, tmp_path / "parts")
     record = fit_partition(tmp_path / "parts", out=tmp_path / "run", per_batch=1, **options)
@@ -190,7 +190,7 @@ def test_the_whole_graph_is_measured_by_the_processor_wherever_training_is(tmp_p
     ("asked", "said"),
     [
         ({"per_batch": 9}, "A batch takes 1 to 4 parts"),
-        ({"model": "gcn"}, "Partitions are for AdaGPR and GCNII"),
+        ({"model": "gcn"}, "Partitions are for adagpr and gcnii"),
         ({"drop_edge": 0.5}, "without drop_edge and pair_norm"),
     ],
 )

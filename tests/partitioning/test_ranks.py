@@ -36,9 +36,11 @@ def record_of(folder: Path) -> dict[str, dict[str, float]]:
     return record
 
 
-def test_two_ranks_reach_what_one_does(parts: Path, tmp_path: Path) -> None:
-    adagpr("train", "--partitions", str(parts), *EXACT, "--out", str(tmp_path / "one"))
-    ranks = start_ranks(2, tmp_path, "train", "--partitions", str(parts), *EXACT, "--out", str(tmp_path / "two"))
+@pytest.mark.parametrize("model", ["adagpr", "adagpr-signed"])
+def test_two_ranks_reach_what_one_does(model: str, parts: Path, tmp_path: Path) -> None:
+    words = ["train", "--partitions", str(parts), "--model", model, *EXACT]
+    adagpr(*words, "--out", str(tmp_path / "one"))
+    ranks = start_ranks(2, tmp_path, *words, "--out", str(tmp_path / "two"))
     assert exit_codes(ranks) == [0, 0], ranks[0].errors
     one, two = (pq.read_table(tmp_path / name / "history.parquet") for name in ("one", "two"))
     assert one["val_loss"].to_pylist() == pytest.approx(two["val_loss"].to_pylist(), abs=1e-4)
@@ -46,7 +48,7 @@ def test_two_ranks_reach_what_one_does(parts: Path, tmp_path: Path) -> None:
     said = pq.read_table(tmp_path / "two" / "predictions.parquet")
     assert sorted(said["node_id"].to_pylist()) == list(range(300))
     # Complete runs are read, by every rank.
-    ranks = start_ranks(2, tmp_path, "train", "--partitions", str(parts), *EXACT, "--out", str(tmp_path / "two"))
+    ranks = start_ranks(2, tmp_path, *words, "--out", str(tmp_path / "two"))
     assert exit_codes(ranks) == [0, 0]
 
 

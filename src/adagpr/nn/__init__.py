@@ -1,7 +1,10 @@
 """Layers, and one file per model."""
 
-from adagpr.nn.adagpr import AdaGPR, BatchedModels
+from adagpr.nn.adagpr import AdaGPR
 from adagpr.nn.adagpr_conv import AdaGPRConv
+from adagpr.nn.adagpr_signed import AdaGPRSigned
+from adagpr.nn.adagpr_signed_conv import AdaGPRSignedConv
+from adagpr.nn.batched_models import BatchedModels
 from adagpr.nn.gcnii import GCNII
 from adagpr.nn.mlp import MLP
 from adagpr.nn.model import EDGES, Capabilities, LayerView, Model
@@ -14,6 +17,8 @@ __all__ = [
     "MODELS",
     "AdaGPR",
     "AdaGPRConv",
+    "AdaGPRSigned",
+    "AdaGPRSignedConv",
     "BatchedModels",
     "Capabilities",
     "LayerView",

@@ -61,6 +61,7 @@ class AdaGPR(Model):
     paper = "Wimalawarne and Suzuki, 2021"
     good_for = "deep networks whose layers learn how many hops to use, and show it"
     groups = (("convs.*.weight", "convs"), ("lin_*", "linears"), ("convs.*.scores", "coeffs"))
+    hop_0 = {"projection": "fixed", "fixed_coeffs": [1.0], "num_coeffs": 1}  # noqa: RUF012
 
     @checked
     def __init__(
@@ -122,7 +123,7 @@ class AdaGPR(Model):
         )
 
     def trunk(
-        self, h_0: Tensor, operator: Operator, models: Sequence[AdaGPR] = (), coeffs: Tensor | None = None
+        self, h_0: Tensor, structure: Operator, models: Sequence[AdaGPR] = (), coeffs: Tensor | None = None
     ) -> Tensor:
         """All layers at once; with ``models`` like this one, each of which has a block of rows, theirs.
 
@@ -132,7 +133,7 @@ class AdaGPR(Model):
         depth, convs = self.layers(), _depth_by_depth(models)
         coeffs = _padded_coeffs(convs) if coeffs is None else coeffs
         layers = Layers(
-            operator,
+            structure,
             alphas=[conv.alpha for conv in depth],
             betas=[conv.beta for conv in depth],
             skip_tail=projection(depth[0].projection).is_sparse,
@@ -145,17 +146,21 @@ class AdaGPR(Model):
         weights = [conv.weight for conv in convs]
         return residual_stack(h_0, coeffs.view(len(depth), len(models), -1), layers, weights)
 
+    def stacked_coefficients(self, models: Sequence[AdaGPR]) -> Tensor:
+        """The coefficients of all layers of all models, one row per layer, depth by depth."""
+        return _padded_coeffs(_depth_by_depth(models))
+
     def activation_bytes(self, num_nodes: int) -> int:
         """Two matrices per layer and eight others, in the precision in which they are kept."""
         width = self.lin_in.weight.shape[0]
         return (2 * len(self.convs) + 8) * num_nodes * width * (self.saved_dtype or torch.float32).itemsize
 
-    def hidden_matrices(self, h_0: Tensor, operator: Operator) -> Iterator[Tensor]:
+    def hidden_matrices(self, h_0: Tensor, structure: Operator) -> Iterator[Tensor]:
         """The first hidden matrix, then what each layer makes of the one before, PairNorm included."""
         yield h_0
         h = self.drop(h_0)
         for conv, coeffs in zip(self.layers(), _coeffs(self.layers()), strict=True):
-            h = self.activate(conv(h, h_0, operator, coeffs=coeffs))
+            h = self.activate(conv(h, h_0, structure, coeffs=coeffs))
             yield h
 
     def layer_views(self) -> tuple[LayerView, ...]:
@@ -186,41 +191,6 @@ class AdaGPR(Model):
         """The weight of each hop in each layer; layers with fewer hops than others end in zeros."""
         with torch.no_grad():
             return _padded_coeffs(self.layers())
-
-
-class BatchedModels:
-    """Models of equal arguments that share a graph and train at once: other seeds or other splits.
-
-    On a small graph an epoch mostly starts many small operations. Here the hidden matrices of all models are stacked on
-    top of one another, as if the graph were repeated side by side, and sparse products, dropout and activation are done
-    once for all of them. Weights stay in their own models. Every number comes from the same operation on the same
-    operands as in a training alone. All models have the capability ``batched``.
-    """
-
-    def __init__(self, models: Sequence[Model], operator: Operator) -> None:
-        self.models = [model for model in models if isinstance(model, AdaGPR)]
-        self.operator = operator.repeated(len(self.models))
-        self._coeffs: Tensor | None = None
-
-    def __call__(self, x: Features, training: bool, nodes: Sequence[Tensor] = ()) -> tuple[Tensor, ...]:
-        """The logits of each model, from features that all share; of its own ``nodes`` only, where they are given."""
-        for model in self.models:
-            model.training = training
-        first = self.models[0]
-        h_0, coeffs = first.first(x, self.models), _padded_coeffs(_depth_by_depth(self.models))
-        # The coefficients of an evaluation stay valid until the next training step.
-        self._coeffs = None if training else coeffs
-        h = first.trunk(h_0, self.operator, self.models, coeffs)
-        blocks: Sequence[Tensor] = h.view(len(self.models), -1, h.shape[1]).unbind()
-        if nodes:
-            blocks = [block.index_select(0, own) for block, own in zip(blocks, nodes, strict=True)]
-        return tuple(model.lin_out(block) for model, block in zip(self.models, blocks, strict=True))
-
-    def coefficients(self) -> tuple[Tensor, ...]:
-        """The weight of each hop in each layer, for each model."""
-        with torch.no_grad():
-            coeffs = _padded_coeffs(_depth_by_depth(self.models)) if self._coeffs is None else self._coeffs
-        return coeffs.view(-1, len(self.models), coeffs.shape[1]).unbind(1)
 
 
 def _padded_coeffs(layers: list[AdaGPRConv]) -> Tensor:

@@ -23,6 +23,7 @@ class GCNII(AdaGPR):
     name = "gcnii"
     paper = "Chen et al., 2020"
     good_for = "deep networks of one hop per layer that do not smooth away"
+    hop_0 = {}  # noqa: RUF012
 
     @checked
     def __init__(

@@ -6,10 +6,10 @@ The linear map that models are made of is here, too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -39,6 +39,14 @@ T = TypeVar("T", int, float)
 EDGES = "edges"
 
 
+class GraphSizes(Protocol):
+    """What a model may choose its defaults by: a graph, or the manifest of a partition."""
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether every edge has its reverse with the same weight."""
+
+
 @dataclass(frozen=True)
 class Capabilities:
     """What can be done with a model beyond training it alone on a graph in memory.
@@ -61,11 +69,15 @@ class Capabilities:
 
 @dataclass(frozen=True, eq=False)
 class LayerView:
-    r"""What one layer computes, to be read: :math:`H_l = \mathrm{relu}(\sum_k \mu_k \tilde A^k H_{l-1} P + H_0 Q)`.
+    r"""What one layer computes, to be read.
 
-    Layers are numbered from 1. The coefficients :math:`\mu_k` are by the name of the operator whose hops they weigh.
-    `adagpr.nn.AdaGPRConv` says how :math:`P` and :math:`Q` come from ``weight``, which is two on top of one another
-    unless ``weight_maps`` is ``"shared"``.
+    .. math:: H_l = \mathrm{relu}\Big(\sum_A \sum_k \mu_{Ak} A^k H_{l-1} P_A + H_{l-1} E + H_0 Q + b\Big)
+
+    Layers are numbered from 1. The coefficients :math:`\mu_{Ak}` are by the name of the operator ``A`` whose hops they
+    weigh. `adagpr.nn.AdaGPRConv` says how :math:`P` and :math:`Q` come from ``weight``, which is two on top of one
+    another unless ``weight_maps`` is ``"shared"``. With several operators ``weight`` is their maps on top of one
+    another. ``own`` is :math:`E` and ``shift`` is :math:`b`, where a layer has them. A batch normalisation is in the
+    maps and the shift; with ``row_norm``, its scale, the sum is normalised over the channels before the shift is added.
     """
 
     number: int
@@ -75,11 +87,20 @@ class LayerView:
     weight: Tensor
     weight_maps: WeightMaps
     learned: bool
+    own: Tensor | None = None
+    shift: Tensor | None = None
+    row_norm: Tensor | None = None
 
     def maps(self) -> tuple[Tensor, Tensor]:
         """The matrices ``P``, with ``1 - alpha`` in it, and ``Q``."""
         found = maps_of(self.weight, self.weight_maps, self.alpha, self.beta)
         return found[0] * (1 - self.alpha), found[0] * self.alpha if len(found) == 1 else found[1]
+
+    def operator_maps(self) -> dict[str, Tensor]:
+        """The matrix ``P`` of each operator, by its name."""
+        if len(self.coefficients) == 1:
+            return dict.fromkeys(self.coefficients, self.maps()[0])
+        return dict(zip(self.coefficients, self.weight.chunk(len(self.coefficients)), strict=True))
 
 
 def maps_of(weight: Tensor, weight_maps: WeightMaps, alpha: float, beta: float) -> list[Tensor]:
@@ -145,6 +166,7 @@ class Model(nn.Module):
         paper: Authors and year.
         good_for: When to take it, in half a sentence.
         groups: Names of parameters as patterns, each with the group whose decay they share; the first that fits counts.
+        hop_0: The arguments with which it does not see the graph; none where there are no such.
         arguments: What the constructor was given, defaults included.
         dropout: Probability of dropping an element wherever the model drops.
         drop_edge: Probability of leaving out an edge while training, drawn anew at every step.
@@ -158,6 +180,7 @@ class Model(nn.Module):
     paper: ClassVar[str]
     good_for: ClassVar[str]
     groups: ClassVar[tuple[tuple[str, str], ...]] = (("*", "convs"),)
+    hop_0: ClassVar[Mapping[str, Any]] = {}
     arguments: dict[str, Any]
     dropout: float
     drop_edge: float
@@ -176,6 +199,11 @@ class Model(nn.Module):
     def why_unavailable(cls) -> str | None:
         """Why the model cannot be built on this machine, as a sentence; none where it can."""
         return None
+
+    @classmethod
+    def options_for(cls, sizes: GraphSizes, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of model and training whose defaults this model chooses by the graph and the options ``given``."""
+        return {}
 
     @property
     def generator(self) -> np.random.Generator:
@@ -275,6 +303,11 @@ class Model(nn.Module):
         """The weight of each hop in each layer, ``[num_layers, num_coeffs]``, where the model has such weights."""
         return None
 
+    def hop_names(self) -> tuple[str, ...]:
+        """What each column of `coefficients` weighs, in words."""
+        found = self.coefficients()
+        return () if found is None else tuple(f"hop {hop}" for hop in range(found.shape[1]))
+
     def layer_views(self) -> tuple[LayerView, ...]:
         """What each layer computes, first to last, detached from training; none where there are no ``hop_weights``."""
         return ()
@@ -283,7 +316,7 @@ class Model(nn.Module):
         """With ``hop_weights``: the maps before and after the layers."""
         raise self._lacks("outer maps")
 
-    def hidden_matrices(self, h_0: Tensor, operator: Operator) -> Iterator[Tensor]:
+    def hidden_matrices(self, h_0: Tensor, structure: Any) -> Iterator[Tensor]:
         """With ``hop_weights``: the first hidden matrix ``h_0``, then what each layer makes of the one before."""
         raise self._lacks("hidden matrices")
 
@@ -291,9 +324,21 @@ class Model(nn.Module):
         """With ``hop_weights``: a copy with other coefficients, ``[num_layers, num_coeffs]``, fixed."""
         raise self._lacks("coefficients")
 
-    def trunk(self, h_0: Tensor, operator: Operator) -> Tensor:
-        """With ``fused_stack``: all layers at once, from the first hidden matrix to the input of the last map."""
+    def first(self, x: Features, models: Sequence[Any] = ()) -> Tensor:
+        """With ``batched``: the first hidden matrix; of all ``models`` like this one, one above the other."""
+        raise self._lacks("shared steps")
+
+    def trunk(self, h_0: Tensor, structure: Any, models: Sequence[Any] = (), coeffs: Tensor | None = None) -> Tensor:
+        """With ``fused_stack``: all layers at once, from the first hidden matrix to the input of the last map.
+
+        With ``batched``, too, of ``models`` like this one, each of which has a block of rows. A caller that has the
+        coefficients of all layers already, see `stacked_coefficients`, gives them.
+        """
         raise self._lacks("fused layers")
+
+    def stacked_coefficients(self, models: Sequence[Any]) -> Tensor:
+        """With ``batched``: the coefficients of all layers of all models, one row per layer, depth by depth."""
+        raise self._lacks("shared steps")
 
     def activation_bytes(self, num_nodes: int) -> int:
         """With ``fused_stack``: what training keeps for the backward pass unless it recomputes."""

@@ -11,6 +11,7 @@ import torch
 from adagpr.arguments import check_call, signature_fields
 from adagpr.errors import unknown_name
 from adagpr.nn.adagpr import AdaGPR
+from adagpr.nn.adagpr_signed import AdaGPRSigned
 from adagpr.nn.appnp import APPNP
 from adagpr.nn.gat import GAT
 from adagpr.nn.gcn import GCN
@@ -28,7 +29,10 @@ from adagpr.nn.scattering_gcn import ScatteringGCN
 from adagpr.nn.sgc import SGC
 from adagpr.system import require_memory
 
-_CONVOLUTIONS: tuple[type[Model], ...] = (AdaGPR, GCNII, GCN, JKNet, IncepGCN, GAT, GeomGCN, ScatteringGCN)
+_CONVOLUTIONS: tuple[type[Model], ...] = (
+    *(AdaGPR, AdaGPRSigned, GCNII, GCN),
+    *(JKNet, IncepGCN, GAT, GeomGCN, ScatteringGCN),
+)
 _OTHERS: tuple[type[Model], ...] = (APPNP, PPNP, GPRGNN, SGC, GraphSAGE, LabelPropagation, MLP)
 MODELS: dict[str, type[Model]] = {model.name: model for model in (*_CONVOLUTIONS, *_OTHERS)}
 

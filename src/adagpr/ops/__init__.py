@@ -5,6 +5,7 @@ from adagpr.ops.dropout import dropout, pair_norm, relu_dropout_
 from adagpr.ops.kernels import addresses, call_kernel, compute_threads, num_threads, supports_kernels, watch_kernels
 from adagpr.ops.latent_space import NUM_RELATIONS, Neighbourhoods, neighbourhoods, relation_operators
 from adagpr.ops.linear import Features, SparseFeatures, drop_features, features, first_maps, last_map, linear
+from adagpr.ops.norms import EPSILON as NORM_EPSILON
 from adagpr.ops.norms import Norm
 from adagpr.ops.operator import (
     Direction,
@@ -13,6 +14,7 @@ from adagpr.ops.operator import (
     cache_order,
     csr,
     csr_tensor,
+    directed_operator,
     edge_operator,
     is_large,
     multiply,
@@ -30,6 +32,7 @@ from adagpr.ops.spectrum import MAX_EXACT, NUM_PROBES, NUM_STEPS, Estimate, Spec
 
 __all__ = [
     "MAX_EXACT",
+    "NORM_EPSILON",
     "NUM_PROBES",
     "NUM_RELATIONS",
     "NUM_STEPS",
@@ -53,6 +56,7 @@ __all__ = [
     "compute_threads",
     "csr",
     "csr_tensor",
+    "directed_operator",
     "drop_features",
     "dropout",
     "edge_operator",

@@ -126,6 +126,10 @@ class Operator:
         """The same operator in another precision or on another device."""
         return self._changed(lambda matrix: matrix.to(target))
 
+    def reversed(self) -> Operator:
+        """The operator that reads every edge the other way."""
+        return Operator(self.transpose, self.matrix, self.direction, self.self_loops)
+
     def repeated(self, count: int) -> Operator:
         """The operator of ``count`` copies of the graph side by side, unconnected."""
         return self._changed(lambda one: csr_tensor(sp.block_diag([to_scipy(one)] * count, format="csr"), one.dtype))
@@ -171,6 +175,26 @@ def operator(
     return Operator(matrix, transpose, direction, self_loops)
 
 
+def directed_operator(graph: Graph, self_loops: bool = True, dtype: torch.dtype = torch.float32) -> Operator:
+    r"""The operator of a directed graph that is divided at both ends of an edge by the degree there.
+
+    .. math:: \tilde A = D_{out}^{-1/2} A D_{in}^{-1/2}
+
+    Read backwards it is its transpose, `Operator.reversed`, with the same weights.
+
+    Example:
+        >>> from adagpr.graph import from_scipy
+        >>> path = from_scipy([[0, 1, 1], [0, 0, 1], [0, 0, 0]], [[1.0], [2.0], [3.0]], [0, 1, 0])
+        >>> directed_operator(path, self_loops=False).matrix.to_dense()[0].tolist()
+        [0.0, 0.7071067690849304, 0.5]
+    """
+    weights = sp.csr_array(graph.adj, dtype=np.float64)
+    if self_loops:
+        weights = sp.csr_array(weights + sp.eye_array(weights.shape[0], format="csr"))
+    found = _scaled_at_both_ends(weights)
+    return Operator(csr_tensor(found, dtype), csr_tensor(sp.csr_array(found.T), dtype), "directed", self_loops)
+
+
 # Of the graphs that are in memory: training, explanations and bounds ask for the same matrix one after the other.
 _normalised: dict[tuple[int, Direction, bool], sp.csr_array] = {}
 
@@ -189,10 +213,23 @@ def normalise(adj: sp.csr_array, direction: Direction, self_loops: bool) -> sp.c
     weights = read_edges(sp.csr_array(adj, dtype=np.float64), direction)
     if self_loops:
         weights = sp.csr_array(weights + sp.eye_array(weights.shape[0], format="csr"))
-    degree = weights.sum(axis=1)
-    scale = np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0)
-    rows = np.repeat(scale, np.diff(weights.indptr))
-    values = weights.data * rows * scale[weights.indices]
+    scale = _inverse_root(weights.sum(axis=1))
+    return _scaled(weights, scale, scale)
+
+
+def _scaled_at_both_ends(weights: sp.csr_array) -> sp.csr_array:
+    """Each weight divided by the roots of the degree of its row and of that of its column."""
+    return _scaled(weights, _inverse_root(weights.sum(axis=1)), _inverse_root(weights.sum(axis=0)))
+
+
+def _inverse_root(degree: np.ndarray) -> np.ndarray:
+    found: np.ndarray = np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0)
+    return found
+
+
+def _scaled(weights: sp.csr_array, rows: np.ndarray, columns: np.ndarray) -> sp.csr_array:
+    """Each entry times the numbers of its row and its column."""
+    values = weights.data * np.repeat(rows, np.diff(weights.indptr)) * columns[weights.indices]
     result = sp.csr_array((values, weights.indices, weights.indptr), weights.shape)
     result.sort_indices()
     return result
@@ -205,14 +242,15 @@ def edge_operator(
     *,
     normalize: bool = True,
     add_self_loops: bool = True,
+    both_ends: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> Operator:
     """Builds an operator as torch_geometric's ``gcn_norm`` and ``propagate`` would use it.
 
     ``edge_index`` is 2 x E whole numbers, sources above targets, with one ``edge_weight`` per edge, 1 unless given; or
     a sparse tensor, ``[targets, sources]``, with its own weights. The weights are constants: no gradient reaches them.
-    Without ``normalize`` no self loops are added either. Degrees are always summed in float64. Takes time and memory
-    in the number of edges.
+    Without ``normalize`` no self loops are added either; with ``both_ends`` it is as in `directed_operator`. Degrees
+    are always summed in float64. Takes time and memory in the number of edges.
 
     Example:
         >>> edge_operator(torch.tensor([[0], [1]]), num_nodes=2, normalize=False).matrix.to_dense().tolist()
@@ -231,7 +269,7 @@ def edge_operator(
         if add_self_loops:
             loops = np.ones(num_nodes) if is_sparse else (matrix.diagonal() == 0).astype(np.float64)
             matrix = sp.csr_array(matrix + sp.diags_array(loops, format="csr"))
-        matrix = normalise(matrix, "directed", self_loops=False)
+        matrix = _scaled_at_both_ends(matrix) if both_ends else normalise(matrix, "directed", self_loops=False)
     device = edge_index.device
     transpose = csr_tensor(sp.csr_array(matrix.T), dtype).to(device)
     return Operator(csr_tensor(matrix, dtype).to(device), transpose, "directed", normalize and add_self_loops)

@@ -14,7 +14,7 @@ from adagpr.arguments import Count, Nonnegative, Positive, Whole, check
 from adagpr.errors import InputError, unknown_name
 from adagpr.files import digest, none_from_text
 from adagpr.graph import Graph, Split
-from adagpr.nn import Model, build, model_options
+from adagpr.nn import Model, build, model_class, model_options
 from adagpr.ops import Direction
 from adagpr.partitioning import Manifest
 from adagpr.schemas import RunConfig, conform, read_toml, reading, start_anew
@@ -129,10 +129,11 @@ def resolve_options(sizes: Graph | Manifest, data: Mapping[str, Any], model: str
     known = [*defaults, *fields]
     unknown = [key for key in options if key not in known]
     mistakes = [str(unknown_name(f"key for the model '{model}'", key, known)) for key in unknown]
-    arguments = defaults | {key: value for key, value in options.items() if key in defaults}
+    chosen = {**model_class(model).options_for(sizes, options), **options}
+    arguments = defaults | {key: value for key, value in chosen.items() if key in defaults}
     channels = {"in_channels": sizes.num_features, "out_channels": sizes.num_classes}
     try:
-        training = check("training", TrainingConfig, {key: options[key] for key in options if key in fields})
+        training = check("training", TrainingConfig, {key: value for key, value in chosen.items() if key in fields})
     except InputError as error:
         mistakes.append(str(error))
     try:

@@ -23,7 +23,7 @@ from adagpr.arguments import check
 from adagpr.errors import DivergedError, InputError
 from adagpr.files import tidied
 from adagpr.graph import Graph, Split
-from adagpr.nn import BatchedModels, model_options
+from adagpr.nn import BatchedModels, model_class
 from adagpr.system import DeferredSignals, num_cores
 from adagpr.task import flat_scores
 from adagpr.training.config import Setup, TrainingConfig, config_digest, resolve
@@ -310,10 +310,10 @@ def _train_until_one_is_over(
 
 def hop_0_options(model: str, options: dict[str, Any]) -> dict[str, Any]:
     """The options of the same model with every layer at hop 0: a residual network that does not see the graph."""
-    if "projection" not in model_options(model):
+    changed = dict(model_class(model).hop_0)
+    if not changed:
         raise InputError(f"The model '{model}' has no coefficients that could be set to hop 0.")
     decay = options.get("weight_decay")
-    changed = {"projection": "fixed", "fixed_coeffs": [1.0], "num_coeffs": 1}
     if isinstance(decay, dict):
         changed["weight_decay"] = {name: value for name, value in decay.items() if name != "coeffs"}
     return {**options, **changed}

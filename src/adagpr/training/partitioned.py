@@ -141,7 +141,10 @@ def _resolve(parts: Parts, num_ranks: int, model: str, options: Mapping[str, Any
     data |= {"graph_sha256": manifest.graph_sha256, "split_sha256": manifest.split_sha256}
     setup = resolve_options(manifest, data, model, options)
     if not setup.model.capabilities.partitioned:
-        raise InputError("Partitions are for AdaGPR and GCNII without drop_edge and pair_norm.")
+        raise InputError(
+            "Partitions are for adagpr and gcnii without drop_edge and pair_norm, and for adagpr-signed with "
+            "directions 'one'."
+        )
     if setup.config.direction == "symmetric" and not manifest.is_symmetric:
         raise InputError("direction is 'symmetric', but this partition is directed: partition it without --directed.")
     setup.model.seed(setup.config.seed)
