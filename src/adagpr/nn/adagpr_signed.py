@@ -60,7 +60,7 @@ class AdaGPRSigned(Model):
     Example:
         >>> model = AdaGPRSigned(in_channels=8, hidden_channels=16, out_channels=3, num_layers=2, num_coeffs=3)
         >>> model.coefficients().tolist()
-        [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0]]
+        [[0.0, 1.0, 0.0], [0.0, 1.0, 0.0]]
     """
 
     name = "adagpr-signed"

@@ -87,12 +87,12 @@ class AdaGPRSignedConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draws weights uniform in ``+-1/sqrt(channels)``; coefficients start as half hop 0 and half hop 1."""
+        """Draws weights uniform in ``+-1/sqrt(channels)``; a layer starts with the neighbours alone, hop 1."""
         bound = 1 / math.sqrt(self.channels)
         nn.init.uniform_(self.weight, -bound, bound, generator=generator)
         with torch.no_grad():
             start = torch.zeros(self.num_coeffs)
-            start[:2] = 0.5 if self.num_coeffs > 1 else 1.0
+            start[min(1, self.num_coeffs - 1)] = 1.0
             # Just beyond the threshold, where a score still has a gradient.
             self.scores.copy_(start + self.shrinkage * 1.01)
             self.shift.zero_()
