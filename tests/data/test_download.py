@@ -174,6 +174,14 @@ def test_a_folder_that_cannot_be_written_is_named(mirror: str, tmp_path: Path) -
         fetch(["texas"], tmp_path, mirror)
 
 
+def test_a_converted_file_comes_from_a_mirror_but_not_from_its_home(mirror: str, tmp_path: Path) -> None:
+    for get in (lambda: fetch(["computers"], tmp_path), lambda: load("computers", data_root=tmp_path)):
+        with pytest.raises(InputError, match=r"^Data set computers: .*computers\.npz is missing and cannot be downl"):
+            get()
+    assert written(tmp_path) == []
+    assert fetch(["computers"], tmp_path, mirror) == written(tmp_path)
+
+
 def test_unknown_names_are_refused_before_anything_is_downloaded(mirror: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Unknown data set 'texass'"):
         fetch(["texas", "texass"], tmp_path, mirror)

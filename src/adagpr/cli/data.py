@@ -70,7 +70,7 @@ def info(
 @app.command()
 def fetch(
     names: Names = None,
-    all_sets: Annotated[bool, Option("--all", help="Download every data set.")] = False,
+    all_sets: Annotated[bool, Option("--all", help="Download every data set that can be downloaded.")] = False,
     force: Annotated[bool, Option("--force", help="Download also those files that are already here.")] = False,
     base_url: Annotated[
         str | None, Option("--from", metavar="URL", help="An http(s) mirror with the layout of the data folder.")
@@ -81,7 +81,8 @@ def fetch(
     """Download the files that are missing, and check them against pinned checksums."""
     if bool(names) == all_sets:
         raise InputError("data fetch: name the data sets to download, or give --all, and not both.")
-    wanted = list(catalogue()) if all_sets else list(names or ())
+    public = [item.name for item in catalogue().values() if item.can_be_downloaded or base_url is not None]
+    wanted = public if all_sets else list(names or ())
     with progress() as bars:
 
         def on_download(file: str, received: int, total: int | None) -> None:
@@ -115,7 +116,7 @@ def _summary(item: DatasetRow, root: Path | None) -> dict[str, Any]:
     """One row as plain data."""
     home = sources()[item.source].model_dump() if item.source else None
     return {
-        **item.model_dump(include={"name", "title", "description", "splits"}),
+        **item.model_dump(include={"name", "title", "description", "splits", "metric"}),
         **item.counts.model_dump(),
         "default_split": item.default_split,
         "source": home,
@@ -135,9 +136,11 @@ def _facts(item: DatasetRow, root: Path | None) -> list[tuple[str, str]]:
         ("edges", edges),
         ("homophily", f"{counts.homophily:.4f}"),
         ("splits", f"{', '.join(item.splits)} (default: {item.default_split})"),
+        ("metric", item.metric),
     ]
     for name in dict.fromkeys(file.partition("/")[0] for file in item.files()):
         home = sources()[name]
         licence = f", {home.licence} licence" if home.licence else ", licence not known"
-        known.append(("source", f"github.com/{home.repository} at {home.commit}{licence}"))
+        made = f"{home.converted_from}, converted, of " if home.converted_from else ""
+        known.append(("source", f"{made}github.com/{home.repository} at {home.commit}{licence}"))
     return [*known, ("files", f"{presence(item, root)} in {folder_of(root)}" if item.source else "none: built in")]

@@ -21,7 +21,7 @@ Loader = Literal["planetoid", "geom-gcn", "npz", "digits", "csbm"]
 _CATALOGUE = Path(__file__).with_name("catalogue.toml")
 EDGES_FILE = "out1_graph_edges.txt"
 NODES_FILE = "out1_node_feature_label.txt"
-# Fixed splits of a data set that has numbered ones.
+# Fixed splits of a data set that has numbered ones, unless it says otherwise.
 NUM_SPLITS = 10
 # Shares of train, val and test in a split that is drawn.
 DEFAULT_FRACTIONS = (0.6, 0.2, 0.2)
@@ -29,12 +29,16 @@ PLANETOID_PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
 
 
 class Source(Strict):
-    """A public home of files, at one commit; its name is also the first folder of its files."""
+    """A public home of files, at one commit; its name is also the first folder of its files.
+
+    Where the files are not the public ones but were ``converted_from`` one of them, they cannot be downloaded.
+    """
 
     repository: str
     commit: str = Field(pattern=r"^[0-9a-f]{40}$")
     prefix: str = ""
     licence: str | None = None
+    converted_from: str | None = None
 
     def url(self, path: str) -> str:
         """Address of one file by its path in the home's folder."""
@@ -62,8 +66,8 @@ class DatasetRow(Strict):
     """One data set of the catalogue.
 
     Without a ``source`` it needs no file; ``stem`` is its name in the names of files. Its protocol uses the first of
-    its ``splits``, and divides features by their row sum if ``row_normalize`` is true. ``oddities`` are what a reader
-    of its numbers must know, one sentence each.
+    its ``splits``, divides features by their row sum if ``row_normalize`` is true, and compares runs by the score
+    ``metric``. ``oddities`` are what a reader of its numbers must know, one sentence each.
     """
 
     name: str
@@ -73,7 +77,9 @@ class DatasetRow(Strict):
     source: str | None = None
     stem: str
     splits: tuple[str, ...] = Field(min_length=1)
+    num_splits: int = NUM_SPLITS
     row_normalize: bool = False
+    metric: str = "accuracy"
     counts: Counts
     oddities: tuple[str, ...]
 
@@ -91,11 +97,16 @@ class DatasetRow(Strict):
             return (f"{folder}/{EDGES_FILE}", f"{folder}/{NODES_FILE}")
         return (f"{self.source}/{self.stem}.npz",) if self.loader == "npz" else ()
 
+    @property
+    def can_be_downloaded(self) -> bool:
+        """Whether its files have public addresses."""
+        return self.source is None or sources()[self.source].converted_from is None
+
     def split_files(self) -> tuple[str, ...]:
         """Files of the ten fixed splits, relative to the data folder."""
         if "geom-gcn" not in self.splits:
             return ()
-        return tuple(f"geom-gcn/splits/{self.stem}_split_0.6_0.2_{i}.npz" for i in range(NUM_SPLITS))
+        return tuple(f"geom-gcn/splits/{self.stem}_split_0.6_0.2_{i}.npz" for i in range(self.num_splits))
 
     def files(self) -> dict[str, str]:
         """Every file of the data set with its SHA-256 sum."""
@@ -126,10 +137,14 @@ def sources() -> dict[str, Source]:
     return {name: Source(**fields) for name, fields in read_toml(_CATALOGUE)["sources"].items()}
 
 
+def home_of(file: str) -> Source:
+    """The public home of a file of the data folder."""
+    return sources()[file.partition("/")[0]]
+
+
 def url_of(file: str) -> str:
     """Public address of a file of the data folder."""
-    home, _, path = file.partition("/")
-    return sources()[home].url(path)
+    return home_of(file).url(file.partition("/")[2])
 
 
 @cache

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, urlsplit
 
-from adagpr.data.catalogue import DatasetRow, row, sums, url_of
+from adagpr.data.catalogue import DatasetRow, home_of, row, sums, url_of
 from adagpr.errors import InputError, StorageError, reason_of
 from adagpr.files import cache_folder, make_folder, sha256_file, write_bytes
 
@@ -57,6 +57,8 @@ def open_file(
     """
     path = data_root(root) / file
     if not path.is_file():
+        if not dataset.can_be_downloaded:
+            raise _not_public(dataset.name, file)
         if root or os.environ.get("ADAGPR_DATA"):
             hint = f"Get it with: {_command(dataset.name, root)}"
             raise InputError(f"Data set {dataset.name}: {file} is missing in {data_root(root)}. {hint}")
@@ -130,8 +132,19 @@ def _command(name: str, root: Path | str | None) -> str:
     return f"adagpr data fetch {name}" + (f" --data-root {root}" if root else "")
 
 
+def _not_public(name: str, file: str) -> InputError:
+    """What to say about a file that has no public address."""
+    home = home_of(file)
+    return InputError(
+        f"Data set {name}: {file} is missing and cannot be downloaded, because it is a conversion of "
+        f"{home.converted_from} of github.com/{home.repository}. Name a folder that has it: ADAGPR_DATA or --data-root."
+    )
+
+
 def _download(name: str, file: str, path: Path, base_url: str | None, progress: OnDownload | None) -> None:
     """Receives one file, checks its sum and only then puts it in place."""
+    if base_url is None and not row(name).can_be_downloaded:
+        raise _not_public(name, file)
     url = url_of(file) if base_url is None else f"{base_url.rstrip('/')}/{quote(file)}"
     make_folder(path.parent)
     try:

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from adagpr.data.built_in import csbm, digits
-from adagpr.data.catalogue import DEFAULT_FRACTIONS, NUM_SPLITS, DatasetRow, row
+from adagpr.data.catalogue import DEFAULT_FRACTIONS, DatasetRow, row
 from adagpr.data.download import OnDownload, open_file
 from adagpr.data.geom_gcn import graph_from_text, split_from_npz
 from adagpr.data.npz import graph_from_npz
@@ -79,7 +79,7 @@ def load(
         kind, number = parse_split(split or offered[0], offered, len(fixed), "adagpr data --help")
     else:
         see = f"adagpr data info {text}"
-        kind, number = parse_split(split or dataset.default_split, dataset.splits, NUM_SPLITS, see)
+        kind, number = parse_split(split or dataset.default_split, dataset.splits, dataset.num_splits, see)
         read = partial(open_file, dataset, root=data_root, progress=progress)
         graph, fixed = _read(dataset, read, seed, options)
         if kind == "geom-gcn":
