@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cache, wraps
-from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
+from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
@@ -32,6 +32,7 @@ Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[Finite, Field(gt=0.0)]
 Nonnegative = Annotated[Finite, Field(ge=0.0)]
+MetricName = Literal["accuracy", "balanced_accuracy", "macro_f1", "roc_auc", "average_precision"]
 
 P = ParamSpec("P")
 M = TypeVar("M", bound=BaseModel)

@@ -6,6 +6,7 @@ answer, so that another kind is another class here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +18,28 @@ from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 from torch import Tensor
 
+from adagpr.arguments import MetricName
 from adagpr.errors import InputError
 
-# How older records name the scores of a split: `<split>_loss`, `<split>_acc` and `<split>_macro_f1`.
-_SUFFIXES = {"loss": "loss", "accuracy": "acc", "macro_f1": "macro_f1"}
+@dataclass(frozen=True)
+class Metric:
+    """A score of predictions from 0 to 1, the higher the better.
+
+    Attributes:
+        title: What to call it in texts.
+        formula: Its value for logits and classes, one row per node.
+        for_two_classes: Whether it needs a graph of two classes, and nodes of both.
+    """
+
+    title: str
+    formula: Callable[[Tensor, Tensor], float]
+    for_two_classes: bool = False
+
+    def measure(self, logits: Tensor, y: Tensor) -> float | None:
+        """Its value; none where it is undefined."""
+        if self.for_two_classes and (logits.shape[-1] != 2 or len(y.unique()) != 2):
+            return None
+        return self.formula(logits.cpu(), y.cpu())
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,19 +47,16 @@ class Classification:
     """One class per node."""
 
     class_weights: Tensor | None = None  # how much a node of each class counts in the loss; the same unless given
-    primary = "accuracy"  # the score by which runs are compared
 
     def loss(self, logits: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
         """Cross entropy of logits, one row per node, with their classes."""
         return F.cross_entropy(logits, y, self.class_weights, reduction=reduction)
 
     def scores(self, logits: Tensor, y: Tensor) -> dict[str, float]:
-        """Every score of a set of nodes by its name; the loss is that without class weights."""
-        return {
-            "loss": F.cross_entropy(logits, y).item(),
-            "accuracy": accuracy(logits, y),
-            "macro_f1": macro_f1(class_counts(logits, y)),
-        }
+        """Every score that is defined for a set of nodes by its name; the loss is that without class weights."""
+        measured = {name: metric.measure(logits, y) for name, metric in METRICS.items()}
+        defined = {name: value for name, value in measured.items() if value is not None}
+        return {"loss": F.cross_entropy(logits, y).item(), **defined}
 
     def calibrate(self, logits: Tensor, y: Tensor) -> float:
         """The temperature that makes the probabilities of validation nodes fit best; 1 without such nodes."""
@@ -60,7 +76,12 @@ def balanced_weights(counts: Tensor) -> Tensor:
 def flat_scores(result: dict[str, Any]) -> dict[str, float]:
     """The scores of a record's result by names such as ``test_acc``, ``val_loss`` and ``test_macro_f1``."""
     scores = scores_of_result(result).items()
-    return {f"{split}_{_SUFFIXES[name]}": value for split, each in scores for name, value in each.items()}
+    return {flat_name(split, name): value for split, each in scores for name, value in each.items()}
+
+
+def flat_name(split: str, metric: str) -> str:
+    """The name of a split's score in a flat record or a table."""
+    return f"{split}_{'acc' if metric == 'accuracy' else metric}"
 
 
 def scores_of_result(result: dict[str, Any]) -> dict[str, dict[str, float]]:
@@ -70,10 +91,15 @@ def scores_of_result(result: dict[str, Any]) -> dict[str, dict[str, float]]:
         return scores
     found: dict[str, dict[str, float]] = {}
     for split in ("train", "val", "test"):
-        for name, suffix in _SUFFIXES.items():
-            if f"{split}_{suffix}" in result:
-                found.setdefault(split, {})[name] = result[f"{split}_{suffix}"]
+        for name in ("loss", "accuracy", "macro_f1"):
+            if flat_name(split, name) in result:
+                found.setdefault(split, {})[name] = result[flat_name(split, name)]
     return found
+
+
+def primary_of(result: dict[str, Any]) -> str:
+    """The metric by which the run of a record's result is compared and which is reported first."""
+    return str(result.get("primary", "accuracy"))
 
 
 def accuracy(logits: Tensor, y: Tensor) -> float:
@@ -95,6 +121,57 @@ def macro_f1(counts: np.ndarray) -> float:
     """
     right, predicted, present = counts[:, counts[2] > 0]
     return float((2 * right / (predicted + present)).mean())
+
+
+def balanced_accuracy(counts: np.ndarray) -> float:
+    """The mean over the classes that occur of the share of their nodes that is right, from `class_counts`."""
+    right, _, present = counts[:, counts[2] > 0]
+    return float((right / present).mean())
+
+
+def roc_auc(scores: ArrayLike, y: ArrayLike) -> float:
+    """The probability that a random node of class 1 has a higher score than one of class 0; of a tie half counts.
+
+    Takes time in n log n, as `average_precision` does. ``y`` holds zeros and ones, both of them.
+    """
+    right, chosen = _by_threshold(scores, y)
+    wrong = chosen - right
+    # Twice the area under the steps, in whole numbers: where scores are equal the curve is a straight line.
+    doubled = int((np.diff(wrong, prepend=0) * (right + np.concatenate([[0], right[:-1]]))).sum())
+    return doubled / (2 * int(right[-1]) * int(wrong[-1]))
+
+
+def average_precision(scores: ArrayLike, y: ArrayLike) -> float:
+    """The mean over nodes of class 1 of the precision among all nodes whose score is at least theirs."""
+    right, chosen = _by_threshold(scores, y)
+    return float((np.diff(right, prepend=0) * (right / chosen)).sum() / right[-1])
+
+
+def margins(logits: Tensor) -> np.ndarray:
+    """How much the logit of class 1 is above that of class 0: the score of a node where there are two classes."""
+    found: np.ndarray = (logits[:, 1].double() - logits[:, 0].double()).cpu().numpy()
+    return found
+
+
+def _by_threshold(scores: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """For each distinct score from the highest, how many nodes with at least that are of class 1, and how many are."""
+    values, labels = np.asarray(scores, dtype=np.float64), np.asarray(y)
+    if values.shape != labels.shape or values.ndim != 1 or set(np.unique(labels).tolist()) != {0, 1}:
+        raise InputError("ROC-AUC and average precision need one score and one class, 0 or 1, per node, and both classes.")
+    order = np.argsort(-values, kind="stable")
+    last = np.flatnonzero(np.diff(values[order], append=np.nan) != 0)
+    return np.cumsum(labels[order], dtype=np.int64)[last], last + 1
+
+
+METRICS: dict[MetricName, Metric] = {
+    "accuracy": Metric("accuracy", accuracy),
+    "macro_f1": Metric("macro F1", lambda logits, y: macro_f1(class_counts(logits, y))),
+    "balanced_accuracy": Metric("balanced accuracy", lambda logits, y: balanced_accuracy(class_counts(logits, y))),
+    "roc_auc": Metric("ROC-AUC", lambda logits, y: roc_auc(margins(logits), y.numpy()), for_two_classes=True),
+    "average_precision": Metric(
+        "average precision", lambda logits, y: average_precision(margins(logits), y.numpy()), for_two_classes=True
+    ),
+}
 
 
 @dataclass(frozen=True)

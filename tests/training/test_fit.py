@@ -210,7 +210,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"lr": 0}, "lr must be greater than 0, got 0"),
     ({"patience": 0}, "patience must be greater than or equal to 1"),
     ({"weight_decay": {"conv": 1.0}}, "Unknown parameter group in weight_decay 'conv'. Did you mean 'convs'"),
-    ({"monitor": "test_acc"}, "monitor must be 'val_loss', 'val_objective' or 'val_acc'"),
+    ({"monitor": "test_acc"}, "monitor must be 'val_loss', 'val_objective', 'val_acc' or 'val_metric'"),
     ({"direction": "both"}, "direction must be 'directed' or 'symmetric'"),
     ({"num_layers": True}, "num_layers must be a whole number, got True"),
     ({"num_threads": 100_000}, "num_threads must be less than or equal to 256"),

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from adagpr.arguments import Strict
+from adagpr.arguments import MetricName, Strict
 from adagpr.errors import unknown_name
 from adagpr.files import read_toml
 
@@ -79,7 +79,7 @@ class DatasetRow(Strict):
     splits: tuple[str, ...] = Field(min_length=1)
     num_splits: int = NUM_SPLITS
     row_normalize: bool = False
-    metric: str = "accuracy"
+    metric: MetricName = "accuracy"
     counts: Counts
     oddities: tuple[str, ...]
 

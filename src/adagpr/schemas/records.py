@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from adagpr.arguments import Finite, Fraction, Nonnegative, Positive
+from adagpr.arguments import Finite, Fraction, MetricName, Nonnegative, Positive
 
 # Of a run's record; format 1 had the scores as flat keys of the result.
 RECORD_FORMAT = 2
@@ -96,6 +96,10 @@ class _Scores(Stored):
     loss: Finite
     accuracy: Fraction
     macro_f1: Fraction = 0.0
+    balanced_accuracy: Fraction = 0.0
+    # Undefined for more than two classes, and for nodes of one.
+    roc_auc: Fraction | None = None
+    average_precision: Fraction | None = None
 
 
 class _Result(Stored):
@@ -103,7 +107,7 @@ class _Result(Stored):
     num_epochs: Size
     stopped_by: str
     val_objective: Finite
-    primary: Literal["accuracy", "macro_f1"] = "accuracy"
+    primary: MetricName = "accuracy"
     scores: dict[SplitName, _Scores] | None = None
     # Format 1.
     train_loss: Finite = 0.0
@@ -182,7 +186,7 @@ class RunRecipe(_Exact):
 class _Stopping(_Exact):
     best_epoch: Number
     waited: Number
-    lowest: dict[Literal["val_loss", "val_objective", "val_acc"], Finite]
+    lowest: dict[Literal["val_loss", "val_objective", "val_acc", "val_metric"], Finite]
 
 
 class _Stream(_Exact):

@@ -9,8 +9,10 @@ from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
 
-from adagpr.arguments import Count, Nonnegative, Positive, Whole, check
+from adagpr.arguments import Count, MetricName, Nonnegative, Positive, Whole, check
+from adagpr.data import catalogue
 from adagpr.errors import InputError, unknown_name
 from adagpr.files import digest, none_from_text
 from adagpr.graph import Graph, Split
@@ -19,6 +21,7 @@ from adagpr.ops import Direction
 from adagpr.partitioning import Manifest
 from adagpr.schemas import RunConfig, conform, read_toml, reading, start_anew
 from adagpr.system import num_cores, require_memory
+from adagpr.task import METRICS
 from adagpr.training.threads import ThreadChoice
 
 # With fewer multiplications per product and thread, another thread costs more than it brings.
@@ -26,7 +29,7 @@ _WORK_PER_THREAD = 1_500_000
 # Parameters, their gradients, Adam's two moments, and the best parameters so far.
 _COPIES = 5
 # Keys that the first records did not have, at their defaults: a configuration without them is the same.
-_ADDED_LATER = {"activations": "float32", "class_weights": "equal"}
+_ADDED_LATER = {"activations": "float32", "class_weights": "equal", "metric": "accuracy"}
 
 
 class TrainingConfig(BaseModel):
@@ -39,12 +42,15 @@ class TrainingConfig(BaseModel):
         weight_decay: Decay of all parameters, or one per named parameter group.
         decay: ``"adam"`` adds ``w * parameter`` to the gradient, as Adam's own L2 decay does. ``"penalty"`` adds
             ``w * |parameter|^2`` to the loss, as the paper does for its semi-supervised runs.
+        metric: The score by which runs are compared, and which is reported first: ``"accuracy"``, unless the data set
+            is scored by another; see `adagpr.task` for all. Alone it changes nothing of the training.
         monitor: What the best epoch is best in: the validation loss, the validation loss with the penalties
-            (``"val_objective"``, the paper's), or the validation accuracy.
+            (``"val_objective"``, the paper's), the validation accuracy, or the validation nodes' ``metric``
+            (``"val_metric"``).
         patience: Epochs without progress after which training stops; none for never. The paper's is 100; see
             ``docs/stopping.md`` for how 300 was chosen.
         progress: What counts as progress: a better ``"monitor"`` alone as in the paper, or any better ``"validation"``
-            figure, loss or accuracy.
+            figure, loss, accuracy or what is monitored.
         class_weights: ``"balanced"`` lets every class count the same in the losses of training and validation, however
             few nodes it has; ``"equal"`` lets every node count the same.
         direction: How the graph's edges are read.
@@ -65,7 +71,8 @@ class TrainingConfig(BaseModel):
     max_epochs: Count = 1500
     weight_decay: Nonnegative | dict[str, Nonnegative] = 5e-4
     decay: Literal["adam", "penalty"] = "adam"
-    monitor: Literal["val_loss", "val_objective", "val_acc"] = "val_loss"
+    metric: MetricName = "accuracy"
+    monitor: Literal["val_loss", "val_objective", "val_acc", "val_metric"] = "val_loss"
     patience: Count | None = 300
     progress: Literal["monitor", "validation"] = "validation"
     class_weights: Literal["equal", "balanced"] = "equal"
@@ -119,8 +126,24 @@ def resolve(graph: Graph, split: Split, model: str, options: Mapping[str, Any]) 
         InputError: An option is unknown or out of range, or graph and split do not fit.
     """
     setup = resolve_options(graph, describe_data(graph, split), model, options)
-    split.check(graph)
+    check_split(graph, split, setup.config)
     return setup
+
+
+def check_split(graph: Graph, split: Split, config: TrainingConfig) -> None:
+    """Raises an `InputError` unless a split fits the graph, leaves something to learn, and can choose the epoch."""
+    split.check(graph)
+    check_monitor(graph.y[split.val if len(split.val) else split.train], split.name, config)
+
+
+def check_monitor(y: Tensor, split: str, config: TrainingConfig) -> None:
+    """Raises an `InputError` unless the metric can choose the epoch on nodes of these classes."""
+    metric = METRICS[config.metric]
+    if config.monitor == "val_metric" and metric.for_two_classes and len(y.unique()) < 2:
+        raise InputError(
+            f"Split {split}: the validation nodes are all of one class, on which {metric.title} is undefined; "
+            "choose the epoch by another monitor than 'val_metric'."
+        )
 
 
 def resolve_options(sizes: Graph | Manifest, data: Mapping[str, Any], model: str, options: Mapping[str, Any]) -> Setup:
@@ -133,7 +156,8 @@ def resolve_options(sizes: Graph | Manifest, data: Mapping[str, Any], model: str
     arguments = defaults | {key: value for key, value in chosen.items() if key in defaults}
     channels = {"in_channels": sizes.num_features, "out_channels": sizes.num_classes}
     try:
-        training = check("training", TrainingConfig, {key: value for key, value in chosen.items() if key in fields})
+        named = _defaults_of(sizes) | {key: value for key, value in chosen.items() if key in fields}
+        training = check("training", TrainingConfig, named)
     except InputError as error:
         mistakes.append(str(error))
     try:
@@ -142,6 +166,11 @@ def resolve_options(sizes: Graph | Manifest, data: Mapping[str, Any], model: str
         mistakes.append(str(error))
     if mistakes:
         raise InputError(" ".join(mistakes))
+    if METRICS[training.metric].for_two_classes and sizes.num_classes != 2:
+        raise InputError(
+            f"training: metric is '{training.metric}', which is for two classes, but this graph has "
+            f"{sizes.num_classes}; choose another, such as 'balanced_accuracy'."
+        )
     groups = built.parameter_groups()
     for name in training.weight_decay if isinstance(training.weight_decay, dict) else ():
         if name not in groups:
@@ -162,6 +191,12 @@ def resolve_options(sizes: Graph | Manifest, data: Mapping[str, Any], model: str
     plain = {"data": data, "model": {"name": model, **own}, "training": training.model_dump(exclude={"num_threads"})}
     work = (sizes.num_edges + sizes.num_nodes) * width + sizes.num_nodes * width * width
     return Setup(training, built, plain, options, work)
+
+
+def _defaults_of(sizes: Graph | Manifest) -> dict[str, Any]:
+    """What the data set that a graph is from, if it is one of the catalogue, has other than the usual defaults."""
+    name = str(sizes.origin.get("name"))
+    return {"metric": catalogue()[name].metric} if name in catalogue() else {}
 
 
 def config_digest(*plain: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ from adagpr.graph import SPLIT_NAMES, Graph, Split
 from adagpr.nn import Model
 from adagpr.ops import Features, buffer_pool, cache_order, compute_threads, features, is_large
 from adagpr.system import DeferredSignals, available_memory, forget_peak_memory, keep_freed_memory
-from adagpr.task import Classification, accuracy, balanced_weights
+from adagpr.task import METRICS, Classification, accuracy, balanced_weights
 from adagpr.training.config import Setup, TrainingConfig, resolve
 from adagpr.training.folder import RunFolder, load_run
 from adagpr.training.run import Run, history_table, make_record, predictions_table
@@ -166,7 +166,8 @@ class TrainingData:
     """A graph in memory, as a model is trained on it; ``structure`` is what the model prepared from it.
 
     ``train`` and ``val`` are positions of nodes. ``order`` says which node of the graph is at each position, if they
-    were reordered. Without ``class_weights`` a node of each class counts the same.
+    were reordered. Without ``class_weights`` a node of each class counts the same. ``metric`` is measured after every
+    epoch.
     """
 
     x: Features
@@ -176,6 +177,7 @@ class TrainingData:
     val: Tensor
     class_weights: Tensor | None = None
     order: Tensor | None = None
+    metric: str = "accuracy"
 
     @cached_property
     def task(self) -> Classification:
@@ -216,7 +218,8 @@ class TrainingData:
         on_train = logits.index_select(0, self.train)
         on_val = logits.index_select(0, self.val)
         val_loss = self.task.loss(on_val, self.val_y).item()
-        return Measured(accuracy(on_train, self.train_y), val_loss, accuracy(on_val, self.val_y))
+        by_metric = METRICS[self.metric].measure(on_val, self.val_y) if self.metric != "accuracy" else None
+        return Measured(accuracy(on_train, self.train_y), val_loss, accuracy(on_val, self.val_y), by_metric)
 
     def logits(self, model: Model) -> Tensor:
         """Logits of all nodes in the order of this data, dropout off, no gradients."""
@@ -246,7 +249,7 @@ def training_data(graph: Graph, split: Split, config: TrainingConfig, model: Mod
     if config.class_weights == "balanced":
         weights = balanced_weights(torch.bincount(graph.y[train], minlength=graph.num_classes)).to(device)
     x, y, order = features(graph.x).to(device), graph.y.to(device), None if order is None else order.to(device)
-    return TrainingData(x, structure, y, train.to(device), val.to(device), weights, order)
+    return TrainingData(x, structure, y, train.to(device), val.to(device), weights, order, config.metric)
 
 
 def train(

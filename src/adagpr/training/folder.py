@@ -52,6 +52,7 @@ from adagpr.schemas import (
     save_tensors,
     start_anew,
 )
+from adagpr.task import primary_of, scores_of_result
 from adagpr.training.config import Setup, differences, read_config, recipe_sum, with_defaults
 from adagpr.training.run import Run, coefficient_column
 from adagpr.training.state import Epoch, State
@@ -202,7 +203,7 @@ def load_run(folder: Path | str) -> Run:
     data, num_epochs = record["data"], record["result"]["num_epochs"]
     model = _load_model(folder, record)
     path, coefficients = folder / "history.parquet", record.get("coefficients", [])
-    columns: dict[str, Column] = {"epoch": "whole", **dict.fromkeys(Epoch._fields, "real")}
+    columns: dict[str, Column] = {"epoch": "whole", **dict.fromkeys(_history_columns(record), "real")}
     for layer, row in enumerate(coefficients, 1):
         columns |= {coefficient_column(layer, hop): "real" for hop in range(len(row))}
     history = read_parquet(path, columns, num_epochs, way_out)
@@ -210,6 +211,14 @@ def load_run(folder: Path | str) -> Run:
         raise damaged(path, f"column 'epoch' does not count from 1 to {num_epochs}", way_out)
     predictions = _read_predictions(folder / "predictions.parquet", data, way_out)
     return Run(record, model, history, predictions, folder, _read_recipe(folder, record))
+
+
+def _history_columns(record: Mapping[str, Any]) -> list[str]:
+    """The columns of a run's history besides coefficients; the metric has one unless it is accuracy or undefined."""
+    result, decided_on = record["result"], "val" if record["data"]["num_val"] else "train"
+    metric = primary_of(result)
+    has_metric = metric != "accuracy" and metric in scores_of_result(result)[decided_on]
+    return [name for name in Epoch._fields if name != "val_metric" or has_metric]
 
 
 def _check_config(folder: Path, record: Mapping[str, Any]) -> None:

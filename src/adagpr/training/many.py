@@ -25,8 +25,8 @@ from adagpr.files import tidied
 from adagpr.graph import Graph, Split
 from adagpr.nn import BatchedModels, model_class
 from adagpr.system import DeferredSignals, num_cores
-from adagpr.task import flat_scores
-from adagpr.training.config import Setup, TrainingConfig, config_digest, resolve
+from adagpr.task import flat_name, flat_scores
+from adagpr.training.config import Setup, TrainingConfig, check_split, config_digest, resolve
 from adagpr.training.fit import CHECKPOINT_SECONDS, TrainingRun, open_run
 from adagpr.training.optimizer import step_together
 from adagpr.training.run import Run
@@ -147,7 +147,7 @@ def fit_all(
     """
     setup = resolve(graph, splits[0], model, {**options, "seed": seeds[0]})
     for split in splits[1:]:
-        split.check(graph)
+        check_split(graph, split, setup.config)
     seeds = [check("training", TrainingConfig, {"seed": seed}).seed for seed in seeds]
     for what, values in (("split", [split.name for split in splits]), ("seed", seeds)):
         if len(set(values)) < len(values):
@@ -320,10 +320,11 @@ def hop_0_options(model: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def summarise(runs: Sequence[Run]) -> dict[str, float | int]:
-    """Mean and standard deviation of test and validation accuracy over the runs that have such nodes."""
+    """Mean and standard deviation of the runs' metric and accuracy on test and validation nodes, where there are any."""
     summary: dict[str, float | int] = {"num_runs": len(runs)}
     scores = [flat_scores(run.record["result"]) for run in runs]
-    for name in ("test_acc", "val_acc"):
+    metrics = dict.fromkeys([*(run.metric for run in runs), "accuracy"])
+    for name in [flat_name(split, metric) for metric in metrics for split in ("test", "val")]:
         values = [each[name] for each in scores if name in each]
         if values:
             summary[name] = fmean(values)

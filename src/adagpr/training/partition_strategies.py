@@ -39,7 +39,7 @@ from adagpr.partitioning import (
     parts_of_rank,
     positions,
 )
-from adagpr.task import Classification, accuracy, balanced_weights
+from adagpr.task import METRICS, Classification, accuracy, balanced_weights
 from adagpr.training.config import TrainingConfig
 from adagpr.training.fit import TrainingData
 from adagpr.training.state import Measured, State
@@ -60,6 +60,7 @@ class Shard:
     val: Tensor
     class_weights: Tensor
     sizes: dict[int, int]
+    metric: str = "accuracy"
 
     def step(self, state: State) -> Tensor:
         """One step of the optimiser, the same in all ranks."""
@@ -92,7 +93,15 @@ class Shard:
         loss = self._cross_entropy(logits, self.val).item()
         own = torch.tensor([*right, len(self.train), len(self.val), loss], dtype=torch.float64)
         right_train, right_val, num_train, num_val, val_loss = self.group.sum_(own).tolist()
-        return Measured(right_train / num_train, val_loss / self._total_weight(self.val), right_val / num_val)
+        val_loss /= self._total_weight(self.val)
+        return Measured(right_train / num_train, val_loss, right_val / num_val, self._by_metric(logits))
+
+    def _by_metric(self, logits: Tensor) -> float | None:
+        """The metric on the deciding nodes of all ranks, whose logits every rank is sent."""
+        if self.metric == "accuracy":
+            return None
+        every = self.group.gather((logits[self.val].cpu(), self.y[self.val].cpu()))
+        return METRICS[self.metric].measure(*(torch.cat(items) for items in zip(*every, strict=True)))
 
     def evaluate(self, model: Model) -> Tensor:
         """Logits of the nodes of this rank, dropout off."""
@@ -123,13 +132,13 @@ def read_shard(
     rows = group.run_on_all_ranks(lambda: join(parts, numbers))
     exchange = HaloExchange.between(group, rows.halo, bounds_of_ranks(parts, group.size), sent_as)
     operator = exchanged_operator(rows, exchange, config.self_loops, dtype).to(device)
-    train, val = positions(rows.role, "train"), positions(rows.role, _deciding(parts))
+    train, val = positions(rows.role, "train"), positions(rows.role, deciding(parts))
     weights = torch.ones(parts.manifest.num_classes)
     if config.class_weights == "balanced":
         weights = balanced_weights(group.sum_(torch.bincount(rows.y[train], minlength=len(weights))))
     sizes = {number: parts[number].info.num_nodes for number in numbers}
     x, y, weights = features(rows.x, dtype).to(device), rows.y.to(device), weights.to(device)
-    return Shard(group, x, operator, y, train.to(device), val.to(device), weights, sizes)
+    return Shard(group, x, operator, y, train.to(device), val.to(device), weights, sizes, config.metric)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,13 +185,13 @@ class Batches:
         """One batch, on the device of the configuration."""
         rows, device = induced(self.parts, numbers.tolist()), self.config.device
         operator = operator_of(rows, self.config.self_loops, self.parts.manifest.is_symmetric).to(device)
-        train, val = (positions(rows.role, name).to(device) for name in ("train", _deciding(self.parts)))
+        train, val = (positions(rows.role, name).to(device) for name in ("train", deciding(self.parts)))
         weights = None if self.class_weights is None else self.class_weights.to(device)
         return TrainingData(features(rows.x).to(device), operator, rows.y.to(device), train, val, weights)
 
     def measure(self, model: Model) -> Measured:
         """Measures the model on the whole graph."""
-        names = ("train", _deciding(self.parts))
+        names = ("train", deciding(self.parts))
         found: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         for number, logits in self.logits_of_parts(model):
             y, role = self.parts[number].targets()
@@ -190,7 +199,9 @@ class Batches:
             found.append((logits[train], y[train], logits[val], y[val]))
         on_train, train_y, on_val, val_y = map(torch.cat, zip(*found, strict=True))
         val_loss = Classification(self.class_weights).loss(on_val, val_y).item()
-        return Measured(accuracy(on_train, train_y), val_loss, accuracy(on_val, val_y))
+        metric = self.config.metric
+        by_metric = METRICS[metric].measure(on_val, val_y) if metric != "accuracy" else None
+        return Measured(accuracy(on_train, train_y), val_loss, accuracy(on_val, val_y), by_metric)
 
     def logits_of_parts(self, model: Model) -> Iterator[tuple[int, Tensor]]:
         """Each part and the logits of its nodes, exact, dropout off; computed by the processor, from disk."""
@@ -209,6 +220,6 @@ class Batches:
                 yield number, matrix(*logits.shape).copy_(logits)
 
 
-def _deciding(parts: Parts) -> str:
+def deciding(parts: Parts) -> str:
     """The split whose nodes choose the epoch: without validation nodes those of training."""
     return "val" if parts.manifest.num_val else "train"

@@ -34,11 +34,11 @@ from adagpr.partitioning import (
     stored_operator,
 )
 from adagpr.system import forget_peak_memory, keep_freed_memory, num_cores
-from adagpr.task import Classification, class_counts, macro_f1
-from adagpr.training.config import Setup, resolve_options
+from adagpr.task import METRICS, Classification, balanced_accuracy, class_counts, macro_f1
+from adagpr.training.config import Setup, check_monitor, resolve_options
 from adagpr.training.fit import CHECKPOINT_SECONDS, set_memory, train
 from adagpr.training.folder import RunFolder, read_record, write_table
-from adagpr.training.partition_strategies import Batches, Shard, read_shard
+from adagpr.training.partition_strategies import Batches, Shard, deciding, read_shard
 from adagpr.training.run import class_table, history_table, make_record, with_labels
 from adagpr.training.state import Epoch, OnEpoch, State, Stopping
 from adagpr.training.threads import ThreadChoice
@@ -83,9 +83,13 @@ def fit_partition(
         parts = group.run_on_all_ranks(lambda: _checked_parts(Path(partition), group, per_batch))
         folder = RunFolder(Path(out))
 
+        deciding_y = _deciding_classes(parts, group) if options.get("monitor") == "val_metric" else None
+
         def open_folder() -> tuple[Setup, dict[str, Any] | None]:
             scale = {"parts": len(parts), "per_batch": per_batch, "border": border}
             setup = _resolve(parts, group.size, model, options, scale)
+            if deciding_y is not None:
+                check_monitor(deciding_y, parts.manifest.split, setup.config)
             if group.rank > 0:
                 return setup, None
             stack.enter_context(folder.hold(setup))
@@ -132,6 +136,15 @@ def _checked_parts(folder: Path, group: Group, per_batch: int | None) -> Parts:
     for number in parts_of_rank(len(parts), group.rank, group.size):
         parts[number].check()
     return parts
+
+
+def _deciding_classes(parts: Parts, group: Group) -> Tensor:
+    """The classes that occur among the nodes of all ranks that choose the epoch."""
+    counts = torch.zeros(parts.manifest.num_classes, dtype=torch.int64)
+    for number in parts_of_rank(len(parts), group.rank, group.size):
+        y, role = parts[number].targets()
+        counts += torch.bincount(y[positions(role, deciding(parts))], minlength=len(counts))
+    return group.sum_(counts).nonzero().squeeze(1)
 
 
 def _resolve(parts: Parts, num_ranks: int, model: str, options: Mapping[str, Any], scale: Mapping[str, Any]) -> Setup:
@@ -186,7 +199,7 @@ def _finish(
 
 
 def _scores(logits: list[tuple[Part, Tensor]], num_classes: int, group: Group) -> dict[str, dict[str, float]]:
-    """Loss, accuracy and macro F1 of the train, val and test nodes of all ranks, if there are any."""
+    """The scores of the train, val and test nodes of all ranks, if there are any."""
     sums = np.zeros((len(SPLIT_NAMES), 1 + 3 * num_classes))
     for part, own in logits:
         y, role = part.targets()
@@ -201,15 +214,26 @@ def _scores(logits: list[tuple[Part, Tensor]], num_classes: int, group: Group) -
         if num_nodes:
             loss, accuracy = float(row[0] / num_nodes), float(counts[0].sum() / num_nodes)
             scores[name] = {"loss": loss, "accuracy": accuracy, "macro_f1": macro_f1(counts)}
+            scores[name]["balanced_accuracy"] = balanced_accuracy(counts)
+    for name in scores if num_classes == 2 else ():
+        every = _gathered(logits, name, group)
+        measured = {key: metric.measure(*every) for key, metric in METRICS.items() if metric.for_two_classes}
+        scores[name] |= {key: value for key, value in measured.items() if value is not None}
     return scores
 
 
 def _temperature(logits: list[tuple[Part, Tensor]], group: Group) -> float:
     """The temperature that fits the validation nodes of all ranks."""
-    targets = [(positions(role, "val"), y) for y, role in (part.targets() for part, _ in logits)]
+    return Classification().calibrate(*_gathered(logits, "val", group))
+
+
+def _gathered(logits: list[tuple[Part, Tensor]], name: str, group: Group) -> tuple[Tensor, Tensor]:
+    """The logits of all ranks' train, val or test nodes, and their classes, in every rank."""
+    targets = [(positions(role, name), y) for y, role in (part.targets() for part, _ in logits)]
     own = torch.cat([item[index] for (_, item), (index, _) in zip(logits, targets, strict=True)])
     every = group.gather((own, torch.cat([y[index] for index, y in targets])))
-    return Classification().calibrate(*(torch.cat(items) for items in zip(*every, strict=True)))
+    found, y = (torch.cat(items) for items in zip(*every, strict=True))
+    return found, y
 
 
 def _write_predictions(

@@ -20,8 +20,8 @@ from adagpr.nn import Model
 from adagpr.ops import compute_threads, features
 from adagpr.schemas import RECORD_FORMAT
 from adagpr.system import describe_machine
-from adagpr.task import Classification, scores_of_result
-from adagpr.training.state import Epoch, State
+from adagpr.task import METRICS, Classification, primary_of, scores_of_result
+from adagpr.training.state import State, columns_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,18 +54,22 @@ class Run:
 
         Args:
             split: ``"train"``, ``"val"`` or ``"test"``.
-            metric: Such as ``"loss"`` (without class weights and penalties), ``"accuracy"`` or ``"macro_f1"``; by
-                default the one by which runs are compared.
+            metric: ``"loss"`` (without class weights and penalties) or one of `adagpr.task.METRICS`, such as
+                ``"accuracy"`` or ``"roc_auc"``; by default the one by which the run is compared.
 
         Raises:
             InputError: The split has no nodes, or the run was not measured by that metric.
         """
-        result = self.record["result"]
-        scores = scores_of_result(result).get(split, {})
-        metric = metric or result.get("primary", Classification.primary)
+        scores = scores_of_result(self.record["result"]).get(split, {})
+        metric = metric or self.metric
         if metric not in scores:
             raise InputError(f"This run has no {metric} on its {split} nodes.")
         return float(scores[metric])
+
+    @property
+    def metric(self) -> str:
+        """The metric by which the run is compared and which is reported first."""
+        return primary_of(self.record["result"])
 
     @property
     def test_acc(self) -> float:
@@ -145,7 +149,9 @@ class Run:
         """What a person wants to know first, as texts."""
         config, scores = self.record["config"], scores_of_result(self.record["result"])
         found = {"model": config["model"]["name"], "data": f"{config['data']['name']}, split {config['data']['split']}"}
-        found |= {f"{split} accuracy": f"{100 * each['accuracy']:.1f} %" for split, each in scores.items()}
+        for metric in dict.fromkeys([self.metric, "accuracy"]):
+            shown = {split: each[metric] for split, each in scores.items() if metric in each}
+            found |= {f"{split} {METRICS[metric].title}": f"{100 * value:.1f} %" for split, value in shown.items()}
         return {**found, "best epoch": f"{self.best_epoch} of {self.num_epochs}"}
 
     def __repr__(self) -> str:
@@ -184,7 +190,7 @@ def make_record(
             "num_epochs": len(state.history),
             "stopped_by": state.stopped_by,
             "val_objective": state.history[best_epoch - 1].val_objective,
-            "primary": Classification.primary,
+            "primary": state.config.metric,
             "scores": scores,
         },
         "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
@@ -202,8 +208,8 @@ def coefficient_column(layer: int, hop: int) -> str:
 
 def history_table(state: State) -> pa.Table:
     """The history as a table, one row per epoch."""
-    values = np.array(state.history, dtype=np.float64)
-    columns = {"epoch": np.arange(1, len(values) + 1), **dict(zip(Epoch._fields, values.T, strict=True))}
+    names, numbers = columns_of(state.history), np.arange(1, len(state.history) + 1)
+    columns = {"epoch": numbers, **{name: np.array([getattr(row, name) for row in state.history]) for name in names}}
     if state.coeffs is not None:
         _, num_layers, num_coeffs = state.coeffs.shape
         for layer, hop in itertools.product(range(num_layers), range(num_coeffs)):

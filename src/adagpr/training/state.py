@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -25,6 +25,7 @@ class Measured(NamedTuple):
     train_acc: float
     val_loss: float
     val_acc: float
+    val_metric: float | None = None
 
 
 class Epoch(NamedTuple):
@@ -36,6 +37,8 @@ class Epoch(NamedTuple):
         val_loss: Loss on the validation nodes, dropout off, without penalties.
         val_acc: Accuracy on the validation nodes.
         penalty: What the penalties add to a loss; 0 with Adam's decay.
+        val_metric: The configured metric on the validation nodes; none, and no column, where that is the accuracy or
+            undefined.
     """
 
     train_loss: float
@@ -43,11 +46,22 @@ class Epoch(NamedTuple):
     val_loss: float
     val_acc: float
     penalty: float
+    val_metric: float | None = None
+
+    @property
+    def by_metric(self) -> float:
+        """The configured metric on the validation nodes where it is defined, else the accuracy."""
+        return self.val_acc if self.val_metric is None else self.val_metric
 
     @property
     def val_objective(self) -> float:
         """Validation loss with the penalties."""
         return self.val_loss + self.penalty
+
+
+def columns_of(history: Sequence[Epoch]) -> tuple[str, ...]:
+    """The columns that a history has."""
+    return tuple(name for name in Epoch._fields if name != "val_metric" or (history and history[0].val_metric is not None))
 
 
 @dataclass
@@ -57,7 +71,7 @@ class Stopping:
     Attributes:
         best_epoch: The epoch whose parameters count, from 1; 0 before the first.
         waited: Epochs since the last progress.
-        lowest: Lowest value so far of everything that may count as progress; accuracies are stored negative.
+        lowest: Lowest value so far of everything that may count as progress; accuracies and metrics are stored negative.
     """
 
     best_epoch: int = 0
@@ -67,6 +81,7 @@ class Stopping:
     def update(self, number: int, epoch: Epoch, config: TrainingConfig) -> bool:
         """Adds one epoch and tells whether it is the best so far."""
         measured = {"val_loss": epoch.val_loss, "val_objective": epoch.val_objective, "val_acc": -epoch.val_acc}
+        measured["val_metric"] = -epoch.by_metric
         watched = {config.monitor, "val_loss", "val_acc"} if config.progress == "validation" else {config.monitor}
         better = {name for name in watched if measured[name] < self.lowest.get(name, math.inf)}
         self.lowest |= {name: measured[name] for name in better}
@@ -187,7 +202,8 @@ class State:
         tensors = {f"model/{name}": value for name, value in self.model.state_dict().items()}
         tensors |= {f"best/{name}": value for name, value in self.best.items()}
         tensors |= self.optimizer.tensors(self.model)
-        tensors["history"] = torch.tensor(self.history, dtype=torch.float64)
+        width = len(columns_of(self.history))
+        tensors["history"] = torch.tensor([epoch[:width] for epoch in self.history], dtype=torch.float64)
         if self.coeffs is not None:
             tensors["coeffs"] = self.coeffs
         generator = seeding.capture(self.model.generator)
@@ -205,7 +221,11 @@ class State:
                 expected |= kinds({f"adam/{name}/{moment}": parameter for moment in ("exp_avg", "exp_avg_sq")})
         if coeffs is not None and num_epochs:
             expected["coeffs"] = (coeffs.dtype, (num_epochs, *coeffs.shape))
-        expected["history"] = (torch.float64, (num_epochs, len(Epoch._fields)) if num_epochs else (0,))
+        width = len(Epoch._fields)
+        # The metric has no column where it is the accuracy, or undefined on the validation nodes.
+        if self.config.metric == "accuracy" or (num_epochs and tensors["history"].shape[1:] != (width,)):
+            width -= 1
+        expected["history"] = (torch.float64, (num_epochs, width) if num_epochs else (0,))
         check_tensors(path, tensors, expected, way_out)
         stopping = header["stopping"]
         if num_epochs > self.config.max_epochs or not tensors["history"].isfinite().all():
