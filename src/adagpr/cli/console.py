@@ -171,7 +171,7 @@ def training_bar(
             def update(epoch_number: int, epoch: Epoch, stopping: Stopping) -> None:
                 note = (
                     f"epoch {epoch_number} of at most {max_epochs}, "
-                    f"validation {100 * epoch.val_acc:.1f} %, best epoch {stopping.best_epoch}"
+                    f"validation {100 * epoch.by_metric:.1f} %, best epoch {stopping.best_epoch}"
                 )
                 bars.update(name, epoch_number, max_epochs, note, key=number)
 

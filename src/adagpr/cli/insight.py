@@ -235,14 +235,19 @@ def compare(
         Argument(metavar="RUNS_A", help="Model A: folder of a run or of several runs, or a file of results/catalogue."),
     ],
     runs_b: Annotated[Path, Argument(metavar="RUNS_B", help="Model B: the same.")],
-    measure: Annotated[str, Option(help="What to compare: test_acc, or val_acc to choose a model.")] = "test_acc",
+    measure: Annotated[
+        str, Option(help="On which nodes: test, or val to choose a model; test_acc and val_acc are accuracy.")
+    ] = "test",
+    metric: Annotated[
+        str | None, Option(help="By which score, such as accuracy or roc_auc. Default: that of the runs.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare two models split by split: the mean difference, its interval, and an exact test.
 
     For example: adagpr compare runs/gcn runs/adagpr
     """
-    found = adagpr.compare(runs_a, runs_b, measure)
+    found = adagpr.compare(runs_a, runs_b, measure, metric)
     seeds = [[] if pair.seed is None else [str(pair.seed)] for pair in found.pairs]
     means = [(pair.split, pair.a, pair.b, pair.difference) for pair in found.pairs]
     means.append(("mean", found.mean_a, found.mean_b, found.mean_difference))

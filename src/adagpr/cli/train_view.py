@@ -12,7 +12,7 @@ from rich.text import Text
 
 from adagpr.cli.console import bold, facts, hops_that_fit, open_console, pluralize, show, show_section, table
 from adagpr.graph import Graph, Split
-from adagpr.task import flat_scores, scores_of_result
+from adagpr.task import METRICS, flat_name, flat_scores, primary_of, scores_of_result
 from adagpr.training import Run, Runs, summarise
 
 
@@ -32,7 +32,7 @@ def show_runs(graph: Graph, splits: Sequence[Split], runs: Runs) -> None:
     is_own = graph.origin.get("name") == "tables"
     if len(runs) > 1:
         _show_each(runs)
-    _show_means(runs, runs.baseline_runs, with_f1=is_own)
+    _show_means(runs, runs.baseline_runs, is_own)
     coefficients = [run.coefficients for run in runs if run.coefficients is not None]
     if coefficients:
         mean = f", mean of {len(runs)} runs" if len(runs) > 1 else ""
@@ -46,8 +46,11 @@ def show_partition_run(record: dict[str, Any], folder: Path) -> None:
     """Prints size, accuracy, coefficients and the folder of a run on a partition."""
     data, result, machine = record["data"], record["result"], record["machine"]
     scores = scores_of_result(result)
-    names = {"test": "test accuracy", "val": "validation"}
-    measured = [f"{names[key]} {_percent(scores[key]['accuracy'])}" for key in names if key in scores]
+    metric = primary_of(result)
+    names = {"test": f"test {METRICS[metric].title}", "val": "validation"}
+    measured = [f"{names[key]} {_percent(scores[key][metric])}" for key in names if metric in scores.get(key, {})]
+    if metric != "accuracy" and "test" in scores:
+        measured.append(f"test accuracy {_percent(scores['test']['accuracy'])}")
     how = "batches of parts, approximate" if data.get("is_approximate") else "exact"
     size = f"{data['num_nodes']:,} nodes, {data['num_edges']:,} edges"
     parts, ranks = pluralize(record["config"]["scale"]["parts"], "part"), pluralize(machine.get("ranks", 1), "rank")
@@ -76,34 +79,51 @@ def _show_coefficients(layers: Sequence[Sequence[float]], mean: str = "") -> Non
 
 def _show_each(runs: Sequence[Run]) -> None:
     """Prints one row per run."""
-    rows = []
+    rows, title = [], METRICS[runs[0].metric].title
     for run in runs:
         config, scores = run.record["config"], flat_scores(run.record["result"])
-        measured = (_percent(scores[name]) if name in scores else "" for name in ("test_acc", "val_acc"))
+        names = [flat_name(split, run.metric) for split in ("test", "val")]
+        measured = (_percent(scores[name]) if name in scores else "" for name in names)
         seed = str(config["training"]["seed"])
         rows.append((config["data"]["split"], seed, *measured, str(run.best_epoch), str(run.num_epochs)))
-    show(table(["split", "seed", "test accuracy", "validation accuracy", "best epoch", "epochs"], rows), "")
+    show(table(["split", "seed", f"test {title}", f"validation {title}", "best epoch", "epochs"], rows), "")
 
 
-def _show_means(runs: Sequence[Run], baseline_runs: Sequence[Run], with_f1: bool) -> None:
-    """Prints accuracies, their spread over several runs, and of a single run its epochs and time."""
+def _show_means(runs: Sequence[Run], baseline_runs: Sequence[Run], is_own: bool) -> None:
+    """Prints mean scores, their spread over several runs, and of a single run its epochs and time."""
     rows: list[tuple[str, str | Text]] = []
-    for name, f1_name, key, group in (
-        ("test accuracy", "test macro F1", "test_acc", runs),
-        ("without the graph", "its macro F1", "test_acc", baseline_runs),
-        ("validation accuracy", "", "val_acc", runs),
+    metric = runs[0].metric
+    title = METRICS[metric].title
+    for name, key, group in (
+        (f"test {title}", flat_name("test", metric), runs),
+        ("without the graph", flat_name("test", metric), baseline_runs),
+        (f"validation {title}", flat_name("val", metric), runs),
     ):
         summary = summarise(group)
         if key in summary:
             spread = f" +- {100 * summary[f'{key}_std']:.1f} over {len(runs)} runs" if len(runs) > 1 else ""
             mean = _percent(summary[key]) + spread
-            rows.append((name, bold(mean) if name == "test accuracy" else mean))
-            if with_f1 and f1_name:
-                rows.append((f1_name, f"{fmean(run.score('test', 'macro_f1') for run in group):.3f}"))
+            rows.append((name, bold(mean) if name == f"test {title}" else mean))
+            if not name.startswith("validation"):
+                words = "its" if group is baseline_runs else "test"
+                rows += [(f"{words} {METRICS[other].title}", shown) for other, shown in _others(group, is_own)]
     if len(runs) == 1:
         rows.append(("best epoch", f"{runs[0].best_epoch} of {runs[0].num_epochs}"))
         rows.append(("training time", f"{runs[0].record['machine']['seconds']:.1f} s"))
     show(facts(rows), "")
+
+
+def _others(runs: Sequence[Run], is_own: bool) -> list[tuple[str, str]]:
+    """Test scores besides the metric of the runs: of a person's own tables, and of two classes, all that there are."""
+    scores = [scores_of_result(run.record["result"])["test"] for run in runs]
+    of_two = any(METRICS[name].for_two_classes for each in scores for name in each if name in METRICS)
+    found = []
+    for name in METRICS:
+        values = [each[name] for each in scores if name in each]
+        is_wanted = METRICS[name].for_two_classes or is_own or name == "accuracy" or (of_two and name != "macro_f1")
+        if values and is_wanted and name != runs[0].metric:
+            found.append((name, f"{fmean(values):.3f}" if name == "macro_f1" else _percent(fmean(values))))
+    return found
 
 
 def _shade(value: float, zero: str) -> Text:

@@ -8,7 +8,7 @@ does, so its p-value is too small rather than too large.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from adagpr.errors import InputError, unknown_name
 from adagpr.schemas import CellRecord, read_json
 from adagpr.statistics import bootstrap_interval, interval, paired_test
-from adagpr.task import flat_scores
+from adagpr.task import METRICS, flat_name, primary_of, scores_of_result
 from adagpr.training import Run, config_digest, read_record
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ LEVEL = 0.05
 # Records of the catalogue keep four decimals of an accuracy, so a difference in points may be off by this much.
 _ROUNDING = 0.01
 
-# Each measure, the key of a record that counts its nodes, and what they are called.
-_MEASURES = {"test_acc": ("num_test", "test"), "val_acc": ("num_val", "validation")}
+# Where models are compared, and what these nodes are called. With ``_acc`` it is by accuracy, whatever the runs' metric.
+_PARTS = {"test": "test", "val": "validation", "test_acc": "test", "val_acc": "validation"}
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,13 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found; accuracies are in per cent, differences are A less B in points."""
+    """What `compare` found; scores are in per cent, differences are A less B in points."""
 
     name_a: str
     name_b: str
     dataset: str
-    measure: str
+    measure: str  # such as ``"test_acc"`` or ``"val_roc_auc"``
+    metric: str
     pairs: tuple[Pair, ...]  # one for each split, or for each seed of the only split
     mean_a: float
     mean_b: float
@@ -64,14 +65,19 @@ class Comparison:
     ties: int
     losses: int
     num_nodes: int | None  # that were measured in the smallest split; none where no record says so
-    node_points: float | None  # what one of these nodes is worth in points
+    node_points: float | None  # what one of these nodes is worth in points of accuracy; none for other metrics
     verdict: str  # "A is better", "B is better" or "no difference shown", by the p-value at level 0.05
     remarks: tuple[str, ...]  # sentences on what was averaged or left out, and on too few pairs
 
     @property
     def heading(self) -> str:
         """What is compared."""
-        return f"{self.dataset}, {_MEASURES[self.measure][1]} accuracy: A is {self.name_a}, B is {self.name_b}"
+        title = f"{self._nodes} {METRICS[self.metric].title}"
+        return f"{self.dataset}, {title}: A is {self.name_a}, B is {self.name_b}"
+
+    @property
+    def _nodes(self) -> str:
+        return _PARTS[self.measure.partition("_")[0]]
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -89,7 +95,7 @@ class Comparison:
         ]
         if self.node_points is not None:
             found.append(
-                f"One of {self.num_nodes} {_MEASURES[self.measure][1]} nodes is worth {self.node_points:.2f} points; "
+                f"One of {self.num_nodes} {self._nodes} nodes is worth {self.node_points:.2f} points; "
                 f"the mean difference is {abs(self.mean_difference) / self.node_points:.1f} nodes."
             )
         found.append(f"At the 5 % level: {self.verdict} (p = {self.p_value:.4g}, {self.method}).")
@@ -119,39 +125,52 @@ class Comparison:
 
 @dataclass(frozen=True)
 class _Measured:
-    """One run: where it was measured, and its measure as a fraction. A record of the catalogue leaves some unknown."""
+    """One run: where it was measured, and its scores. A record of the catalogue leaves some unknown."""
 
     dataset: str
     split: str
     seed: int
-    value: float
+    metric: str  # by which it is compared unless another is asked for
+    scores: Mapping[str, float]  # of the nodes that models are compared on
     num_nodes: int | None = None
     data_sums: tuple[str, str] | None = None
     settings: str = ""
 
 
 def compare(
-    runs_a: Path | str | Sequence[Run], runs_b: Path | str | Sequence[Run], measure: str = "test_acc"
+    runs_a: Path | str | Sequence[Run],
+    runs_b: Path | str | Sequence[Run],
+    measure: str = "test",
+    metric: str | None = None,
 ) -> Comparison:
     """Compares two models on the splits that both were run on.
 
     Args:
         runs_a: Runs of one model, the folder of a run or of several, or a record of the catalogue.
         runs_b: The same for the second model.
-        measure: ``"test_acc"``, or ``"val_acc"`` for a choice between models that must not see the test nodes.
+        measure: ``"test"``, or ``"val"`` for a choice between models that must not see the test nodes; with ``_acc``
+            by accuracy.
+        metric: One of `adagpr.task.METRICS`, by default the one that the runs have.
 
     Raises:
-        InputError: A folder or file holds no runs of one model, the data differ, or no runs can be paired.
+        InputError: A folder or file holds no runs of one model, the data differ, no runs can be paired, or they were
+            not measured by that metric.
     """
-    if measure not in _MEASURES:
-        raise unknown_name("measure", measure, _MEASURES)
-    a, b = _read(runs_a, measure), _read(runs_b, measure)
+    if measure not in _PARTS:
+        raise unknown_name("measure", measure, _PARTS)
+    if metric is not None and metric not in METRICS:
+        raise unknown_name("metric", metric, METRICS)
+    part, is_accuracy, _ = measure.partition("_acc")
+    if is_accuracy and metric not in (None, "accuracy"):
+        raise InputError(f"The measure '{measure}' is accuracy, but the metric is '{metric}'; name the measure '{part}'.")
+    a, b = _read(runs_a, part), _read(runs_b, part)
     paths = folder_of_runs(runs_a), folder_of_runs(runs_b)
     name_a, name_b = (path.resolve().name.removesuffix(".json") for path in paths)
     if name_a == name_b:
         name_a, name_b = map(str, paths)
     _check_same_data(a, b)
-    pairs, remarks = _pair(a, b)
+    metric = metric or ("accuracy" if is_accuracy else _shared_metric(a, b))
+    pairs, remarks = _pair(a, b, metric)
     differences = [pair.difference for pair in pairs]
     rounding = _ROUNDING if any(run.num_nodes is None for run in [*a, *b]) else 0.0
     test = paired_test(differences, tolerance=rounding)
@@ -164,7 +183,8 @@ def compare(
         name_a=name_a,
         name_b=name_b,
         dataset=a[0].dataset,
-        measure=measure,
+        measure=flat_name(part, metric),
+        metric=metric,
         pairs=tuple(pairs),
         mean_a=fmean(pair.a for pair in pairs),
         mean_b=fmean(pair.b for pair in pairs),
@@ -177,7 +197,7 @@ def compare(
         ties=len(pairs) - wins - losses,
         losses=losses,
         num_nodes=num_nodes,
-        node_points=None if num_nodes is None else 100 / num_nodes,
+        node_points=None if num_nodes is None or metric != "accuracy" else 100 / num_nodes,
         verdict=leader if test.p_value < LEVEL else "no difference shown",
         remarks=tuple(remarks),
     )
@@ -204,18 +224,21 @@ def settings_of(record: dict[str, Any]) -> str:
     return config_digest({**config, "data": {}, "training": {**config["training"], "seed": 0}})
 
 
-def _read(source: Path | str | Sequence[Run], measure: str) -> list[_Measured]:
+def _read(source: Path | str | Sequence[Run], part: str) -> list[_Measured]:
     """The runs of one model, from a run's folder, a folder of runs or a record of the catalogue."""
     if not isinstance(source, Path | str):
-        return [_of_run(run.record, measure) for run in source]
+        return [_of_run(run.record, part) for run in source]
     path = Path(source)
     if not path.exists():
         raise InputError(f"There is no folder or file {path}.")
     if path.is_file():
         record = read_json(path, CellRecord, "Give a record of the catalogue.")
-        runs = [_Measured(record["dataset"], run["split"], run["seed"], run[measure]) for run in record["runs"]]
+        runs = [
+            _Measured(record["dataset"], run["split"], run["seed"], "accuracy", {"accuracy": run[f"{part}_acc"]})
+            for run in record["runs"]
+        ]
     else:
-        runs = [_of_run(read_record(folder), measure) for folder in folders_of_runs(path)]
+        runs = [_of_run(read_record(folder), part) for folder in folders_of_runs(path)]
     if not runs:
         raise InputError(f"{path} holds no complete run: no record.json is in it or one folder below.")
     if len({(run.split, run.seed) for run in runs}) < len(runs) or len({run.settings for run in runs}) > 1:
@@ -223,20 +246,28 @@ def _read(source: Path | str | Sequence[Run], measure: str) -> list[_Measured]:
     return runs
 
 
-def _of_run(record: dict[str, Any], measure: str) -> _Measured:
-    config, data = record["config"], record["data"]
-    count, part = _MEASURES[measure]
-    if not data[count]:
-        raise InputError(f"Split {data['split']} has no {part} nodes to compare runs on.")
+def _of_run(record: dict[str, Any], part: str) -> _Measured:
+    config, data, result = record["config"], record["data"], record["result"]
+    if not data[f"num_{part}"]:
+        raise InputError(f"Split {data['split']} has no {_PARTS[part]} nodes to compare runs on.")
     return _Measured(
         dataset=data["name"],
         split=data["split"],
         seed=config["training"]["seed"],
-        value=flat_scores(record["result"])[measure],
-        num_nodes=data[count],
+        metric=primary_of(result),
+        scores=scores_of_result(result)[part],
+        num_nodes=data[f"num_{part}"],
         data_sums=(config["data"]["graph_sha256"], config["data"]["split_sha256"]),
         settings=settings_of(record),
     )
+
+
+def _shared_metric(a: Sequence[_Measured], b: Sequence[_Measured]) -> str:
+    """The metric by which all runs are compared."""
+    names = sorted({run.metric for run in [*a, *b]})
+    if len(names) > 1:
+        raise InputError(f"The runs are compared by different metrics, {' and '.join(names)}. Name one: --metric {names[0]}.")
+    return names[0]
 
 
 def _check_same_data(a: Sequence[_Measured], b: Sequence[_Measured]) -> None:
@@ -249,8 +280,11 @@ def _check_same_data(a: Sequence[_Measured], b: Sequence[_Measured]) -> None:
             raise InputError(f"The runs on split '{run.split}' of '{run.dataset}' differ in their graph or nodes.")
 
 
-def _pair(a: Sequence[_Measured], b: Sequence[_Measured]) -> tuple[list[Pair], list[str]]:
+def _pair(a: Sequence[_Measured], b: Sequence[_Measured], metric: str) -> tuple[list[Pair], list[str]]:
     """The pairs, and sentences on what was averaged or left out and on too few pairs."""
+    for run in [*a, *b]:
+        if metric not in run.scores:
+            raise InputError(f"A run on split {run.split} has no {metric}; its record names {', '.join(run.scores)}.")
     splits_a, splits_b = ({run.split for run in side} for side in (a, b))
     shared = splits_a & splits_b
     if not shared:
@@ -262,7 +296,7 @@ def _pair(a: Sequence[_Measured], b: Sequence[_Measured]) -> tuple[list[Pair], l
     def grouped(runs: Sequence[_Measured]) -> dict[tuple[str, int | None], list[float]]:
         found: dict[tuple[str, int | None], list[float]] = {}
         for run in runs:
-            found.setdefault((run.split, run.seed if by_seed else None), []).append(100 * run.value)
+            found.setdefault((run.split, run.seed if by_seed else None), []).append(100 * run.scores[metric])
         return found
 
     of_a, of_b = grouped(a), grouped(b)

@@ -15,6 +15,7 @@ from adagpr.errors import InputError, unknown_name
 from adagpr.files import make_folder, tidied, write_bytes
 from adagpr.insight import DatasetFiles
 from adagpr.reporting.reported_model import ReportedModel, read_model
+from adagpr.task import METRICS
 from adagpr.training import Run, coefficient_column
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _CHOSEN_BY = {
     "val_loss": "validation loss is lowest",
     "val_objective": "validation loss with the penalty is lowest",
     "val_acc": "validation accuracy is highest",
+    "val_metric": "validation {title} is highest",
 }
 
 
@@ -87,8 +89,13 @@ def training(model: ReportedModel) -> Iterator[Chart]:
         losses.append(Line("validation with penalty", [round(loss + penalty, 5) for loss, penalty in pairs], _THIRD))
     note = "Training loss is that of the step, dropout on; validation loss is without dropout."
     yield _over_epochs(run, kept, "loss", "Loss", losses, Axis(), note)
-    chosen = f"Chosen is the epoch at which {_CHOSEN_BY[monitor]}."
-    yield _over_epochs(run, kept, "accuracy", "Accuracy in %", accuracies, Axis(includes=(0.0, 100.0)), chosen)
+    title = METRICS[run.metric].title
+    chosen = f"Chosen is the epoch at which {_CHOSEN_BY[monitor].format(title=title)}."
+    y = Axis(includes=(0.0, 100.0))
+    if "val_metric" in kept.column_names:
+        name, lines = f"{title[0].upper()}{title[1:]} in %", [Line("validation", _rounded(kept["val_metric"], 100), _SECOND)]
+        yield _over_epochs(run, kept, "metric", name, lines, y, chosen)
+    yield _over_epochs(run, kept, "accuracy", "Accuracy in %", accuracies, y, chosen)
 
 
 def _thinned_history(run: Run, most: int) -> pa.Table:

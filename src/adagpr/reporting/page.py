@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from adagpr.charts import render
@@ -17,6 +15,7 @@ from adagpr.graph import Graph, Split
 from adagpr.insight import Comparison, DatasetFiles, Explanation, compare
 from adagpr.reporting.charts import SECTIONS
 from adagpr.reporting.reported_model import ReportedModel, read_model
+from adagpr.task import METRICS, scores_of_result
 from adagpr.training import Run
 
 
@@ -78,6 +77,8 @@ def page(models: Sequence[ReportedModel], histories: Sequence[str | None]) -> st
         records=[json.dumps(model.record, indent=2, ensure_ascii=False) for model in models],
         histories=histories,
         cell=_cell,
+        titles={name: item.title for name, item in METRICS.items()},
+        score_of=lambda run, part: scores_of_result(run.record["result"]).get(part, {}).get(run.metric),
         pairs=_pairs,
         paired_sentence=_paired_sentence,
     )
@@ -112,7 +113,8 @@ def _comparisons(models: Sequence[ReportedModel]) -> list[Comparison | str]:
 
 def _pairs(found: Comparison, one: str, other: str) -> tuple[list[str], list[list[Any]]]:
     """Headings and rows of the paired differences, with seeds where a pair is a seed."""
-    headings = ["split", "seed", f"{one}, test %", f"{other}, test %", "difference in points"]
+    what = "test" if found.metric == "accuracy" else f"test {METRICS[found.metric].title}"
+    headings = ["split", "seed", f"{one}, {what} %", f"{other}, {what} %", "difference in points"]
     rows: list[list[Any]] = [[pair.split, pair.seed, pair.a, pair.b, pair.difference] for pair in found.pairs]
     if all(row[1] is None for row in rows):
         return [headings[0], *headings[2:]], [[row[0], *row[2:]] for row in rows]
@@ -140,22 +142,32 @@ def _cell(value: Any) -> str:
 
 def _headline(model: ReportedModel) -> list[tuple[str, str]]:
     """The numbers at the top of the page, each with what it is."""
-    is_single, data = len(model.runs) == 1, model.record["data"]
-    numbers = []
-    if data["num_test"]:
-        mean, low, high = model.accuracy()
+    is_single, data, metric = len(model.runs) == 1, model.record["data"], model.metric
+    title, numbers = METRICS[metric].title, []
+    # Older runs were not measured by all metrics, and some are undefined on nodes of one class.
+    tested = {name: score for name in METRICS if (score := model.mean_score("test", name)) is not None}
+    if metric in tested:
         over = f"on {data['num_test']} test nodes" if is_single else f"over {len(model.runs)} runs"
-        numbers += [(f"{mean:.1f} %", f"test accuracy {over}"), (f"{low:.1f} to {high:.1f}", "its 95 % interval")]
-        with suppress(InputError):  # older runs were not measured by it
-            scores = [run.score("test", "macro_f1") for run in model.runs]
-            numbers.append((f"{fmean(scores):.3f}", "test macro F1: every class counts the same"))
-    if data["num_val"]:
-        words = f"on {data['num_val']} validation nodes" if is_single else "validation accuracy"
-        numbers.append((f"{model.accuracy('val')[0]:.1f} %", words))
+        numbers.append((_percent(tested.pop(metric)), f"test {title} {over}"))
+        if (found := model.interval("test", metric)) is not None:
+            numbers.append((f"{100 * found[0]:.1f} to {100 * found[1]:.1f}", "its 95 % interval"))
+    if "accuracy" in tested:
+        numbers.append((_percent(tested.pop("accuracy")), "test accuracy"))
+    if "macro_f1" in tested:
+        numbers.append((f"{tested.pop('macro_f1'):.3f}", "test macro F1: every class counts the same"))
+    validated = model.mean_score("val", metric)
+    if validated is not None:
+        words = f"on {data['num_val']} validation nodes" if is_single else f"validation {title}"
+        numbers.append((_percent(validated), words))
+    numbers += [(_percent(score), f"test {METRICS[name].title}") for name, score in tested.items()]
     if is_single:
         epochs = f"{model.first.best_epoch} of {model.first.num_epochs}"
         numbers.append((epochs, "epochs: chosen by validation, trained"))
     return numbers
+
+
+def _percent(score: float) -> str:
+    return f"{100 * score:.1f} %"
 
 
 def _sentences(model: ReportedModel) -> list[str]:
@@ -215,4 +227,4 @@ def _paired_sentence(found: Comparison, one: str, other: str) -> str:
     verdicts = {"A is better": f"{one} is better", "B is better": f"{other} is better"}
     verdict = verdicts.get(found.verdict, found.verdict) if spread else "one pair shows no more than itself"
     difference = f"{abs(found.mean_difference):.1f} points {ahead} {other}{spread}"
-    return f"In test accuracy {one} is {difference}: {verdict}.{node}"
+    return f"In test {METRICS[found.metric].title} {one} is {difference}: {verdict}.{node}"

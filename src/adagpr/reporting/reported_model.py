@@ -54,15 +54,29 @@ class ReportedModel:
         """The record of the run of the pictures."""
         return self.first.record
 
-    def accuracy(self, part: str = "test") -> tuple[float, float, float]:
-        """Accuracy in per cent with its 95 % interval: over the runs, or over the nodes of a single run."""
-        shares = [run.score(part, "accuracy") for run in self.runs]
-        if len(shares) > 1:
-            low, high = interval(shares)
-        else:
+    @property
+    def metric(self) -> str:
+        """The metric by which its runs are compared."""
+        return self.first.metric
+
+    def mean_score(self, part: str, metric: str) -> float | None:
+        """Mean of a score over the runs; none if one was not measured by it."""
+        try:
+            return fmean(run.score(part, metric) for run in self.runs)
+        except InputError:
+            return None
+
+    def interval(self, part: str, metric: str) -> tuple[float, float] | None:
+        """The 95 % interval of a mean score: over the runs, or for accuracy over the nodes of a single run."""
+        values = [run.score(part, metric) for run in self.runs]
+        if len(values) > 1:
+            low, high = interval(values)
+        elif metric == "accuracy":
             num_nodes = self.record["data"][f"num_{part}"]
-            low, high = share_interval(round(shares[0] * num_nodes), num_nodes)
-        return 100 * fmean(shares), 100 * max(low, 0.0), 100 * min(high, 1.0)
+            low, high = share_interval(round(values[0] * num_nodes), num_nodes)
+        else:
+            return None
+        return max(low, 0.0), min(high, 1.0)
 
     @cached_property
     def tested(self) -> tuple[np.ndarray, np.ndarray]:
