@@ -18,8 +18,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 from torch import Tensor
 
-from adagpr.arguments import MetricName
 from adagpr.errors import InputError
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -157,13 +157,13 @@ def _by_threshold(scores: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarr
     """For each distinct score from the highest, how many nodes with at least that are of class 1, and how many are."""
     values, labels = np.asarray(scores, dtype=np.float64), np.asarray(y)
     if values.shape != labels.shape or values.ndim != 1 or set(np.unique(labels).tolist()) != {0, 1}:
-        raise InputError("ROC-AUC and average precision need one score and one class, 0 or 1, per node, and both classes.")
+        raise InputError("ROC-AUC and average precision need a score and a class, 0 or 1, per node, and both classes.")
     order = np.argsort(-values, kind="stable")
     last = np.flatnonzero(np.diff(values[order], append=np.nan) != 0)
     return np.cumsum(labels[order], dtype=np.int64)[last], last + 1
 
 
-METRICS: dict[MetricName, Metric] = {
+METRICS: dict[str, Metric] = {
     "accuracy": Metric("accuracy", accuracy),
     "macro_f1": Metric("macro F1", lambda logits, y: macro_f1(class_counts(logits, y))),
     "balanced_accuracy": Metric("balanced accuracy", lambda logits, y: balanced_accuracy(class_counts(logits, y))),

@@ -248,7 +248,7 @@ def test_the_choice_is_on_disk_before_the_test_begins(
         raise AdaGPRError("no test today")
 
     with monkeypatch.context() as context:
-        context.setattr("adagpr.tuning.study.fit_all", refuse)
+        context.setattr("adagpr.tuning.final_test.fit_all", refuse)
         with pytest.raises(AdaGPRError, match="no test today"):
             quick_tune(tmp_path, num_trials=2)
     before = read_json(tmp_path / "study.json")

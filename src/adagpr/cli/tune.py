@@ -60,6 +60,8 @@ def tune(
 ) -> None:
     """Search the options of a model by validation loss, then test the best once.
 
+    With --set monitor=val_metric by the metric (--set metric=roc_auc, say) on the validation nodes instead.
+
     If it is stopped, the same command resumes; with more --trials it continues the search.
     For example: adagpr tune texas --trials 40 --jobs 2 --out runs/tune-texas
     """
@@ -73,7 +75,7 @@ def tune(
     with interruptible(out, _SAVED), progress(remaining=True) as bars:
 
         def update(state: StudyProgress) -> None:
-            best = "none complete yet" if state.best_value is None else f"lowest loss {state.best_value:.4f}"
+            best = "none complete yet" if state.best_value is None else f"{state.measure} {state.best_value:.4f}"
             note = f"{state.num_done}/{state.num_trials} trials, {best}"
             bars.update("searching" if state.num_done < state.num_trials else "testing", state.num_done, trials, note)
 
@@ -121,7 +123,7 @@ def _show(result: StudyResult) -> None:
     show(
         f"{study['data']['name']}, {study['model']}: {states.count('complete')} trials complete, "
         f"{states.count('pruned')} pruned, on {', '.join(study['tuned_on'])}",
-        f"lowest validation loss {best['value']:.4f} in trial {best['number']}",
+        f"{result.measure} {best['value']:.4f} in trial {best['number']}",
         "",
         table(("parameter", "best", "importance"), rows),
         "",

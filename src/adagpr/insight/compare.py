@@ -29,7 +29,7 @@ LEVEL = 0.05
 # Records of the catalogue keep four decimals of an accuracy, so a difference in points may be off by this much.
 _ROUNDING = 0.01
 
-# Where models are compared, and what these nodes are called. With ``_acc`` it is by accuracy, whatever the runs' metric.
+# Where models are compared, and what these nodes are called; with ``_acc`` by accuracy, whatever the runs' metric.
 _PARTS = {"test": "test", "val": "validation", "test_acc": "test", "val_acc": "validation"}
 
 
@@ -162,7 +162,7 @@ def compare(
         raise unknown_name("metric", metric, METRICS)
     part, is_accuracy, _ = measure.partition("_acc")
     if is_accuracy and metric not in (None, "accuracy"):
-        raise InputError(f"The measure '{measure}' is accuracy, but the metric is '{metric}'; name the measure '{part}'.")
+        raise InputError(f"The measure '{measure}' is accuracy; for {metric} the measure is '{part}'.")
     a, b = _read(runs_a, part), _read(runs_b, part)
     paths = folder_of_runs(runs_a), folder_of_runs(runs_b)
     name_a, name_b = (path.resolve().name.removesuffix(".json") for path in paths)
@@ -266,7 +266,7 @@ def _shared_metric(a: Sequence[_Measured], b: Sequence[_Measured]) -> str:
     """The metric by which all runs are compared."""
     names = sorted({run.metric for run in [*a, *b]})
     if len(names) > 1:
-        raise InputError(f"The runs are compared by different metrics, {' and '.join(names)}. Name one: --metric {names[0]}.")
+        raise InputError(f"The runs have different metrics, {' and '.join(names)}. Name one: --metric {names[0]}")
     return names[0]
 
 

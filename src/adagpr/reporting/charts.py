@@ -93,8 +93,8 @@ def training(model: ReportedModel) -> Iterator[Chart]:
     chosen = f"Chosen is the epoch at which {_CHOSEN_BY[monitor].format(title=title)}."
     y = Axis(includes=(0.0, 100.0))
     if "val_metric" in kept.column_names:
-        name, lines = f"{title[0].upper()}{title[1:]} in %", [Line("validation", _rounded(kept["val_metric"], 100), _SECOND)]
-        yield _over_epochs(run, kept, "metric", name, lines, y, chosen)
+        line = Line("validation", _rounded(kept["val_metric"], 100), _SECOND)
+        yield _over_epochs(run, kept, "metric", f"{title[0].upper()}{title[1:]} in %", [line], y, chosen)
     yield _over_epochs(run, kept, "accuracy", "Accuracy in %", accuracies, y, chosen)
 
 

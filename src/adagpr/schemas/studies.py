@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from adagpr.arguments import Finite, Fraction, Nonnegative
+from adagpr.arguments import Finite, Fraction, MetricName, Nonnegative
 from adagpr.schemas.records import Named, Number, Sha256, Size, Stored
 
 
@@ -37,6 +37,7 @@ class _Trial(Stored):
     value: Finite | None
     params: dict[str, Any]
     val_acc: Fraction | None = None
+    val_metric: Fraction | None = None
     epochs: Number = 0
     machine: _TrialMachine
 
@@ -62,11 +63,19 @@ class _TestRun(Stored):
     num_test_seen: Number
 
 
+class _TestMetric(Stored):
+    name: MetricName
+    test: Fraction | None
+    test_std: Nonnegative
+    unseen_test: Fraction | None
+
+
 class _StudyTest(Stored):
     num_runs: Size
     test_acc: Fraction
     test_acc_std: Nonnegative
     unseen_test_acc: Fraction | None
+    metric: _TestMetric | None = None
     runs: list[_TestRun]
     machine: dict[str, str] = Field(default_factory=dict)
 
@@ -87,6 +96,7 @@ class _EarlierTest(Stored):
 
 
 class _Space(Named):
+    fixed: dict[str, Any] = Field(default_factory=dict)
     search: dict[str, dict[str, Any]]
 
 
@@ -95,6 +105,7 @@ class _Study(Stored):
     model: str
     tuned_on: list[str]
     space: _Space
+    metric: MetricName = "accuracy"
     source: str
     notes: list[str]
 

@@ -3,6 +3,7 @@
 from adagpr.training.config import (
     Setup,
     TrainingConfig,
+    check_split,
     config_digest,
     describe_data,
     differences,
@@ -45,6 +46,7 @@ __all__ = [
     "TrainingData",
     "TrainingRun",
     "begin_child",
+    "check_split",
     "coefficient_column",
     "config_digest",
     "describe_data",

@@ -320,7 +320,7 @@ def hop_0_options(model: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def summarise(runs: Sequence[Run]) -> dict[str, float | int]:
-    """Mean and standard deviation of the runs' metric and accuracy on test and validation nodes, where there are any."""
+    """Mean and standard deviation of the runs' metric and of accuracy on test and validation nodes."""
     summary: dict[str, float | int] = {"num_runs": len(runs)}
     scores = [flat_scores(run.record["result"]) for run in runs]
     metrics = dict.fromkeys([*(run.metric for run in runs), "accuracy"])

@@ -61,7 +61,8 @@ class Epoch(NamedTuple):
 
 def columns_of(history: Sequence[Epoch]) -> tuple[str, ...]:
     """The columns that a history has."""
-    return tuple(name for name in Epoch._fields if name != "val_metric" or (history and history[0].val_metric is not None))
+    has_metric = bool(history) and history[0].val_metric is not None
+    return tuple(name for name in Epoch._fields if name != "val_metric" or has_metric)
 
 
 @dataclass
@@ -71,7 +72,7 @@ class Stopping:
     Attributes:
         best_epoch: The epoch whose parameters count, from 1; 0 before the first.
         waited: Epochs since the last progress.
-        lowest: Lowest value so far of everything that may count as progress; accuracies and metrics are stored negative.
+        lowest: Lowest value so far of everything that may count as progress; what is better high is stored negative.
     """
 
     best_epoch: int = 0

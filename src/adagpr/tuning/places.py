@@ -24,6 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from adagpr.seeding import stream
 from adagpr.tuning.space import tidy
+from adagpr.tuning.storage import direction_of
 
 # With fewer trials before it a trial is drawn at random, and with fewer complete ones it is not pruned.
 _NUM_STARTUP_TRIALS = 10
@@ -64,9 +65,11 @@ def open_places(trials: Sequence[FrozenTrial], window: int, num_trials: int) -> 
     return [place for place in range(first, min(first + window, num_trials)) if place not in begun]
 
 
-def draw_after(opened: optuna.Study, before: list[FrozenTrial], seed: int, place: int) -> None:
+def draw_after(
+    opened: optuna.Study, before: list[FrozenTrial], seed: int, place: int, is_maximised: bool = False
+) -> None:
     """Has the next trial of a study drawn and pruned as if these were all the trials before it."""
-    known = optuna.create_study()
+    known = optuna.create_study(direction=direction_of(is_maximised))
     known.add_trials(before)
     # Places with the same trials before them never draw the same.
     opened.sampler = _Sampler(known, int(stream(seed, f"search {place}").integers(2**32)))
@@ -101,10 +104,11 @@ class _Pruner(MedianPruner):
         return super().prune(self._known, trial)
 
 
-def best_place(trials: Sequence[FrozenTrial]) -> int | None:
-    """The place of the complete trial with the lowest value, the first of equals."""
+def best_place(trials: Sequence[FrozenTrial], is_maximised: bool = False) -> int | None:
+    """The place of the complete trial with the lowest value, or the highest, the first of equals."""
+    sign = -1 if is_maximised else 1
     values = {place: trial.value for place, trial in finished(trials).items() if trial.state == TrialState.COMPLETE}
-    return min(values, key=lambda place: (values[place], place), default=None)
+    return min(values, key=lambda place: (sign * (values[place] or 0.0), place), default=None)
 
 
 def plain_trials(trials: Sequence[FrozenTrial]) -> list[dict[str, Any]]:

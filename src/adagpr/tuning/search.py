@@ -2,8 +2,9 @@
 
 A trial trains on graphs without the test nodes' labels. Its value is the loss on the validation nodes at the best
 epoch, without penalties, on average over the splits that are tuned on: losses with other penalties or class weights
-cannot be compared. At an eighth, a quarter and half of the epochs, and at the end of each split, it reports the value
-that it would have if it ended there, and is pruned where that is above the median of the trials before it.
+cannot be compared. With ``monitor="val_metric"`` it is the metric there, the higher the better. At an eighth, a quarter
+and half of the epochs, and at the end of each split, a trial reports the value that it would have if it ended there,
+and is pruned where that is worse than the median of the trials before it.
 
 Workers are forked, so that they begin at once with the graph in memory; each has a connection to the storage of its
 own and computes with one thread. They end with the process that started them, however that one ends. Where a system
@@ -36,6 +37,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from adagpr.errors import AdaGPRError, InputError, StorageError, memory_errors
 from adagpr.graph import Graph, Split
+from adagpr.task import METRICS
 from adagpr.training import (
     CHECKPOINT_SECONDS,
     Epoch,
@@ -64,12 +66,13 @@ _DEATHS_PER_WORKER = 3
 
 @dataclass(frozen=True)
 class StudyProgress:
-    """How far a study is: trials done and asked for, its lowest value, and the workers' processes."""
+    """How far a study is: trials done and asked for, its best value and what that is, and the workers' processes."""
 
     num_done: int
     num_trials: int
     best_value: float | None
     pids: tuple[int, ...] = ()
+    measure: str = "lowest loss"
 
 
 OnChange = Callable[[StudyProgress], None]
@@ -99,11 +102,12 @@ def run_trials(
             trials = opened.get_trials(deepcopy=False)
             for trial in stale_trials(trials, polls) if is_server(address) else ():
                 _abandon(opened, trial, workers)
-            done, best = len(finished(trials)), best_place(trials)
+            done, best = len(finished(trials)), best_place(trials, study.is_by_metric)
             num_deaths, num_done = (0 if done > num_done else num_deaths), done
             pids = tuple(process.pid or 0 for process in workers.values())
             value = None if best is None else finished(trials)[best].value
-            on_change(StudyProgress(min(done, num_trials), num_trials, value, pids))
+            measure = f"highest {METRICS[study.config.metric].title}" if study.is_by_metric else "lowest loss"
+            on_change(StudyProgress(min(done, num_trials), num_trials, value, pids, measure))
             if done >= num_trials:
                 break
             if num_deaths >= _DEATHS_PER_WORKER * num_workers:
@@ -207,7 +211,8 @@ def run_some(study: Study, address: str, folder: Path, num_trials: int) -> None:
     opened = load_study(study.name, address)
     while places := open_places(trials := opened.get_trials(deepcopy=False), study.window, num_trials):
         place, done = places[0], finished(trials)
-        draw_after(opened, [done[number] for number in range(place - study.window + 1)], study.seed, place)
+        before = [done[number] for number in range(place - study.window + 1)]
+        draw_after(opened, before, study.seed, place, study.is_by_metric)
         trial = begin_trial(opened, {"place": place, "worker": signed})
         # A worker that was asleep for long finds that its trial was failed and begun again.
         with contextlib.suppress(UpdateFinishedTrialError):
@@ -257,12 +262,13 @@ def _beating(trial: optuna.Trial) -> Iterator[None]:
 
 
 def objective(study: Study, trial: optuna.Trial, folder: Path | None = None) -> float:
-    """Trains on every split that is tuned on, and returns the mean validation loss, unless the trial is pruned.
+    """Trains on every split that is tuned on, and returns the mean value, unless the trial is pruned.
 
     Checkpoints are kept in ``folder``, from which an earlier attempt is continued.
     """
     options = study.options(study.space.suggest(trial))
-    report = _Report(trial, options.get("max_epochs", TrainingConfig().max_epochs), len(study.tuned))
+    max_epochs = options.get("max_epochs", TrainingConfig().max_epochs)
+    report = _Report(trial, max_epochs, len(study.tuned), study.config)
     started = time.perf_counter()
     outcome = ""
     try:
@@ -278,10 +284,12 @@ def objective(study: Study, trial: optuna.Trial, folder: Path | None = None) -> 
         result: dict[str, Any] = {"seed": study.seed, "epochs": report.epochs, "graph_sha256": report.graphs}
         if report.accuracies:
             result["val_acc"] = fmean(report.accuracies)
+        if report.by_metric:
+            result["val_metric"] = fmean(report.by_metric)
         if outcome:
             result["pruned_because"] = outcome
         trial.set_user_attr("result", {**result, "seconds": round(time.perf_counter() - started, 3)})
-    return fmean(report.losses)
+    return fmean(report.values)
 
 
 def _train(
@@ -292,24 +300,32 @@ def _train(
     out = None if folder is None else folder / config_digest(setup.plain)
     with open_run(graph, split, setup, out) as run:
         if isinstance(run, Run):
-            report.replay((Epoch(**row) for row in run.history.select(Epoch._fields).to_pylist()), setup.config)
+            report.replay(_epochs(run), setup.config)
             return run
         report.replay(run.state.history, setup.config)
         run.train(report.on_epoch, CHECKPOINT_SECONDS)
         return run.finish()
 
 
+def _epochs(run: Run) -> list[Epoch]:
+    """The history of a finished training."""
+    names = [name for name in Epoch._fields if name in run.history.column_names]
+    return [Epoch(**row) for row in run.history.select(names).to_pylist()]
+
+
 class _Report:
     """Follows the trainings of one trial, reports to the study, and ends the trial where it says so."""
 
-    def __init__(self, trial: optuna.Trial, max_epochs: int, num_splits: int) -> None:
+    def __init__(self, trial: optuna.Trial, max_epochs: int, num_splits: int, config: TrainingConfig) -> None:
         self._trial, self._max_epochs, self._num_splits = trial, max_epochs, num_splits
+        self._is_by_metric = config.monitor == "val_metric"
         self._rungs = sorted({max(max_epochs // share, 1) for share in (8, 4, 2)} - {max_epochs})
-        self._loss = 0.0
+        self._value = 0.0
         self.epochs = 0  # of all trainings so far
         self.graphs: list[str] = []  # fingerprints of what trainings were given, labels included
-        self.losses: list[float] = []  # of finished trainings, on the validation nodes
+        self.values: list[float] = []  # of finished trainings, on the validation nodes
         self.accuracies: list[float] = []
+        self.by_metric: list[float] = []  # where the metric is not the accuracy
 
     def replay(self, history: Iterable[Epoch], config: TrainingConfig) -> None:
         """Takes in epochs of an earlier attempt at the split under way."""
@@ -322,29 +338,35 @@ class _Report:
         """Takes in an epoch of the split under way."""
         self.epochs += 1
         if stopping.best_epoch == number:
-            self._loss = epoch.val_loss
+            self._value = self._value_of(epoch)
         if number in self._rungs:
             self._report(number)
             self._prune()
 
     def end_split(self, run: Run) -> None:
         """Takes in a finished training; what it reached counts for the epochs that it did not need."""
-        self._loss = run.best_val_loss
+        best = _epochs(run)[run.best_epoch - 1]
+        self._value = self._value_of(best)
         for rung in self._rungs:
             if rung > run.num_epochs:
                 self._report(rung)
         self._report(self._max_epochs)
-        self.losses.append(self._loss)
+        self.values.append(self._value)
         self.accuracies.append(run.val_acc)
-        if len(self.losses) < self._num_splits:
+        if best.val_metric is not None:
+            self.by_metric.append(best.val_metric)
+        if len(self.values) < self._num_splits:
             self._prune()
 
+    def _value_of(self, epoch: Epoch) -> float:
+        return epoch.by_metric if self._is_by_metric else epoch.val_loss
+
     def _report(self, number: int) -> None:
-        self._trial.report(fmean([*self.losses, self._loss]), len(self.losses) * self._max_epochs + number)
+        self._trial.report(fmean([*self.values, self._value]), len(self.values) * self._max_epochs + number)
 
     def _prune(self) -> None:
         if self._trial.should_prune():
-            raise optuna.TrialPruned("above the median")
+            raise optuna.TrialPruned(f"{'below' if self._is_by_metric else 'above'} the median")
 
 
 def signature(pid: int | None) -> dict[str, Any]:

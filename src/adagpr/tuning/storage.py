@@ -20,7 +20,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextvars import ContextVar
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import optuna
 import tenacity
@@ -65,7 +65,7 @@ def without_password(address: str) -> str:
     return re.sub(r"(?<=://)([^@:]*):.*@", r"\1@", hidden, flags=re.DOTALL)
 
 
-def create_study(name: str, address: str) -> optuna.Study:
+def create_study(name: str, address: str, is_maximised: bool = False) -> optuna.Study:
     """Opens a study, which is created where there is none, in a journal file or on a server.
 
     A server that does not answer is an error at once, because its address may be wrong; later on it is waited for.
@@ -76,7 +76,13 @@ def create_study(name: str, address: str) -> optuna.Study:
             connection = stack.enter_context(create_engine(_url(address), poolclass=NullPool).connect())
             connection.execute(text("SELECT pg_advisory_lock(:number)"), {"number": _CREATION_LOCK})
         storage = _storage(address)
-        return optuna.create_study(study_name=name, storage=storage, direction="minimize", load_if_exists=True)
+        direction = direction_of(is_maximised)
+        return optuna.create_study(study_name=name, storage=storage, direction=direction, load_if_exists=True)
+
+
+def direction_of(is_maximised: bool) -> Literal["minimize", "maximize"]:
+    """What Optuna calls it."""
+    return "maximize" if is_maximised else "minimize"
 
 
 def load_study(name: str, address: str) -> optuna.Study:

@@ -14,7 +14,6 @@ trials; and the test names the sum of the file that it was made with, and when t
 from __future__ import annotations
 
 import contextlib
-import datetime
 import json
 import shutil
 import tomllib
@@ -22,7 +21,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import optuna
@@ -34,7 +32,9 @@ from adagpr.errors import AdaGPRError, InputError
 from adagpr.graph import Graph, Split
 from adagpr.schemas import StudyConfig, StudyRecord, conform, damaged, read_json, read_toml
 from adagpr.system import describe_machine, num_cores, without_machine
-from adagpr.training import config_digest, describe_data, differences, fit_all, read_config, resolve, summarise
+from adagpr.task import METRICS
+from adagpr.training import TrainingConfig, check_split, describe_data, differences, resolve
+from adagpr.tuning.final_test import now, run_test
 from adagpr.tuning.places import best_place, finished, plain_trials
 from adagpr.tuning.result import StudyResult
 from adagpr.tuning.search import OnChange, fail, is_abandoned, run_trials
@@ -86,14 +86,27 @@ class Study:
                 raise InputError(
                     f"A search space cannot hold {name}: all trials have the same seed and use one thread."
                 )
+        searched = {name: item.choices or [] for name, item in self.space.search.items()}
+        if "metric" in searched or "val_metric" in searched.get("monitor", []):
+            raise InputError("A search space cannot hold metric, or monitor with 'val_metric': all trials need one.")
         if "class_weights" in self.space.search:
             raise InputError(
                 "class_weights cannot be searched: losses with other weights are not comparable. Fix them."
             )
-        for split in self.splits:
-            split.check(self.graph)
         for params in self.space.probes():
             resolve(*self.shown[0], self.model, self.options(params))
+        for split in self.splits:
+            check_split(self.graph, split, self.config)
+
+    @cached_property
+    def config(self) -> TrainingConfig:
+        """The training of the trials, but for what is searched."""
+        return resolve(*self.shown[0], self.model, self.options(self.space.probes()[0])).config
+
+    @property
+    def is_by_metric(self) -> bool:
+        """Whether trials are chosen by their metric, the higher the better, instead of by their loss."""
+        return self.config.monitor == "val_metric"
 
     @cached_property
     def plain(self) -> dict[str, Any]:
@@ -110,6 +123,7 @@ class Study:
             "window": self.window,
             "tuned_on": [split.name for _, split in self.shown],
             "space": self.space.to_plain(),
+            **({} if self.config.metric == "accuracy" else {"metric": self.config.metric}),
         }
 
     @property
@@ -138,6 +152,8 @@ def tune(
     command: str = "",
 ) -> StudyResult:
     """Searches the configuration with the lowest validation loss, fixes it, and only then tests it.
+
+    With ``monitor="val_metric"`` among the settings it is the one whose best epoch has the highest ``metric``.
 
     Trials train on graphs without the labels of the test nodes. Calling `tune` again with the same arguments resumes
     where it stopped; a larger ``num_trials`` adds trials; a complete study is read and returned. The same arguments
@@ -249,7 +265,7 @@ def _opened(folder: Path, study: Study, storage: str | None, address: str) -> It
     """Holds the folder and opens Optuna's study; trials that a killed command left behind are failed."""
     with files.folder_lock(folder), held(address):
         _stored_record(folder, study, storage)
-        opened = create_study(study.name, address)
+        opened = create_study(study.name, address, study.is_by_metric)
         if not (folder / "study.toml").exists():
             files.write_text(folder / "study.toml", files.to_toml(_description(study, storage)))
         for trial in opened.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
@@ -262,7 +278,7 @@ def _opened(folder: Path, study: Study, storage: str | None, address: str) -> It
 def _finish(opened: optuna.Study, study: Study, folder: Path, num_workers: int, command: str) -> dict[str, Any]:
     """Fixes the best configuration of a study whose trials are done, tests it, and returns the record."""
     trials = opened.get_trials(deepcopy=False)
-    kept, best = plain_trials(trials), best_place(trials)
+    kept, best = plain_trials(trials), best_place(trials, study.is_by_metric)
     if best is None:
         raise AdaGPRError(f"None of the {len(kept)} trials was complete, so there is nothing to choose.")
     chosen = {key: kept[best][key] for key in ("number", "value", "params")}
@@ -297,21 +313,18 @@ def _finish(opened: optuna.Study, study: Study, folder: Path, num_workers: int, 
     # Trials come from a journal, which may be damaged, or from a server.
     conform(folder / "journal.jsonl", StudyRecord, record, f"Remove the folder {folder} to start this study anew.")
     files.write_json(folder / "study.json", record)
-    record["test"] = _test(study, folder, num_workers)
+    record["test"] = run_test(study, folder, num_workers)
     files.write_json(folder / "study.json", record)
     return record
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
 
 
 def _best_toml(study: Study, chosen: dict[str, Any], num_trials: int) -> str:
     """The configuration as ``adagpr train --config`` reads it, below comments on where it comes from."""
     plain = resolve(study.graph, study.splits[0], study.model, study.options(chosen["params"])).plain
     tuned_on = ", ".join(study.plain["tuned_on"])
+    what = f"validation {METRICS[study.config.metric].title if study.is_by_metric else 'loss'}"
     return (
-        f"# Number {chosen['number']}, best of {num_trials} trials: validation loss {chosen['value']} on {tuned_on}.\n"
+        f"# Number {chosen['number']}, best of {num_trials} trials: {what} {chosen['value']} on {tuned_on}.\n"
         f"# SHA-256 sum of the list of trials: {chosen['trials_sha256']}\n\n"
     ) + files.to_toml({**plain, "data": study.plain["data"]})
 
@@ -341,43 +354,4 @@ def _remembered(folder: Path, best: dict[str, Any]) -> dict[str, Any]:
     if "test" in old:
         kept = {key: old["test"][key] for key in ("test_acc", "machine")}
         tests = [*tests, {"num_trials": old["num_trials"], "best": old["best"], **kept}]
-    return {"best": {**best, "machine": {"fixed_at": _now()}}, "earlier_tests": tests}
-
-
-def _test(study: Study, folder: Path, num_workers: int) -> dict[str, Any]:
-    """Trains with the fixed configuration on all splits, labels and all, and measures on the test nodes."""
-    path = folder / "best.toml"
-    began, best_sha256 = _now(), files.sha256_file(path)
-    config = read_config(path)
-    options = {key: value for key, value in (config["model"] | config["training"]).items() if key != "name"}
-    seed = options.pop("seed")
-    out = folder / "test" / config_digest(config)
-    runs = fit_all(study.graph, study.splits, study.model, seeds=[seed], out=out, num_workers=num_workers, **options)
-    seen = torch.zeros(study.graph.num_nodes, dtype=torch.bool)
-    for _, split in study.shown:
-        seen[split.train] = seen[split.val] = True
-    rows = [
-        {
-            "split": split.name,
-            "seed": seed,
-            "test_acc": run.test_acc,
-            "val_acc": run.val_acc,
-            "best_epoch": run.best_epoch,
-            "num_epochs": run.record["result"]["num_epochs"],
-            "val_loss": run.best_val_loss,
-            "num_test": len(split.test),
-            "num_test_seen": int(seen[split.test].sum()),
-            "folder": None if run.folder is None else str(run.folder.relative_to(folder)),
-        }
-        for run, split in zip(runs, study.splits, strict=True)
-    ]
-    unseen = [row["test_acc"] for row in rows if row["num_test_seen"] == 0]
-    return {
-        "best_sha256": best_sha256,
-        "machine": {"began_at": began, "ended_at": _now()},
-        **summarise(runs),
-        "unseen_test_acc": fmean(unseen) if unseen else None,
-        "num_unseen_runs": len(unseen),
-        "tuned_val_loss": fmean(runs[number].best_val_loss for number in study.tuned),
-        "runs": rows,
-    }
+    return {"best": {**best, "machine": {"fixed_at": now()}}, "earlier_tests": tests}
