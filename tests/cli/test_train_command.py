@@ -154,6 +154,8 @@ BAD: list[tuple[list[str], str]] = [
     (["digits", "--seed", "-1"], "seed must be greater than or equal to 0, got -1"),
     (["digits", "--set", "weight_decay.conv=1"], "Unknown parameter group in weight_decay 'conv'"),
     (["digits", "--set", "monitor=test_acc"], "monitor must be 'val_loss', 'val_objective', 'val_acc' or 'val_metric'"),
+    (["digits", "--set", "metric=roc"], "metric must be 'accuracy', 'balanced_accuracy', 'macro_f1', 'roc_auc' or"),
+    (["digits", "--set", "metric=roc_auc"], "metric is 'roc_auc', which is for two classes, but this graph has 10"),
     (["digits", "--model", "mlp", "--without-graph"], "The model 'mlp' has no coefficients"),
     (["digits", "--config", "nowhere.toml"], "Cannot read nowhere.toml"),
     (["digits", "--device", "tpu"], "device must be 'cpu' or 'cuda', got 'tpu'"),

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from adagpr.data import csbm, random_splits
 from adagpr.errors import InputError
 from adagpr.files import write_json
 from adagpr.insight import compare
 from adagpr.statistics import bootstrap_interval, interval, paired_test
+from adagpr.training import fit_all, load_run
 
 # Correct answers among 37 test nodes, on ten splits.
 RIGHT_A = [30, 31, 29, 33, 30, 32, 28, 31, 30, 29]
@@ -237,3 +239,41 @@ def test_empty_and_missing_folders_and_unknown_measures_are_refused(tmp_path: Pa
     (tmp_path / "record.json").write_text('{"config": {}}')
     with pytest.raises(InputError, match=r"record.json is damaged \(format is missing\). Remove the folder"):
         compare(tmp_path, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def by_metric(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of two models on three splits by ROC-AUC, and one by accuracy."""
+    folder = tmp_path_factory.mktemp("by-metric")
+    graph = csbm(num_nodes=120)
+    splits = random_splits(graph.y, 3)
+    for model in ("gcn", "mlp"):
+        fit_all(graph, splits, model, out=folder / model, metric="roc_auc", max_epochs=5)
+    fit_all(graph, splits, "gcn", out=folder / "plain", max_epochs=5)
+    return folder
+
+
+def test_runs_are_compared_by_their_metric_or_by_another(by_metric: Path) -> None:
+    a, b = ([load_run(by_metric / name / f"random-{i}-seed-0") for i in range(3)] for name in ("gcn", "mlp"))
+    for part, asked, metric in (("test", None, "roc_auc"), ("val", "macro_f1", "macro_f1")):
+        found = compare(by_metric / "gcn", by_metric / "mlp", part, asked)
+        expected = [
+            100 * (one.score(part, metric) - other.score(part, metric)) for one, other in zip(a, b, strict=True)
+        ]
+        assert [pair.difference for pair in found.pairs] == pytest.approx(expected, abs=1e-9)
+        assert (found.measure, found.metric, found.node_points) == (f"{part}_{metric}", metric, None)
+    assert compare(by_metric / "gcn", by_metric / "mlp").heading == "csbm, test ROC-AUC: A is gcn, B is mlp"
+    assert compare(by_metric / "gcn", by_metric / "plain", "test_acc").mean_difference == 0.0
+
+
+def test_metrics_that_differ_or_are_missing_are_refused(by_metric: Path, tmp_path: Path) -> None:
+    message = r"^The runs have different metrics, accuracy and roc_auc\. Name one: --metric accuracy$"
+    with pytest.raises(InputError, match=message):
+        compare(by_metric / "gcn", by_metric / "plain")
+    with pytest.raises(InputError, match="Unknown metric 'roc'"):
+        compare(by_metric / "gcn", by_metric / "mlp", metric="roc")
+    with pytest.raises(InputError, match="The measure 'test_acc' is accuracy; for roc_auc the measure is 'test'"):
+        compare(by_metric / "gcn", by_metric / "mlp", "test_acc", "roc_auc")
+    record = write_record(tmp_path / "a.json", RIGHT_A)
+    with pytest.raises(InputError, match=r"A run on split geom-gcn/0 has no roc_auc; its record names accuracy\."):
+        compare(record, write_record(tmp_path / "b.json", RIGHT_B), metric="roc_auc")

@@ -38,12 +38,14 @@ def record_of(folder: Path) -> dict[str, dict[str, float]]:
 
 @pytest.mark.parametrize("model", ["adagpr", "adagpr-signed"])
 def test_two_ranks_reach_what_one_does(model: str, parts: Path, tmp_path: Path) -> None:
-    words = ["train", "--partitions", str(parts), "--model", model, *EXACT]
+    metric = ["--set", "metric=roc_auc", "--set", "monitor=val_metric"]
+    words = ["train", "--partitions", str(parts), "--model", model, *EXACT, *metric]
     adagpr(*words, "--out", str(tmp_path / "one"))
     ranks = start_ranks(2, tmp_path, *words, "--out", str(tmp_path / "two"))
     assert exit_codes(ranks) == [0, 0], ranks[0].errors
     one, two = (pq.read_table(tmp_path / name / "history.parquet") for name in ("one", "two"))
     assert one["val_loss"].to_pylist() == pytest.approx(two["val_loss"].to_pylist(), abs=1e-4)
+    assert one["val_metric"].to_pylist() == pytest.approx(two["val_metric"].to_pylist(), abs=1e-3)
     assert record_of(tmp_path / "two")["machine"]["ranks"] == 2
     said = pq.read_table(tmp_path / "two" / "predictions.parquet")
     assert sorted(said["node_id"].to_pylist()) == list(range(300))

@@ -126,6 +126,24 @@ def test_two_models_stand_side_by_side_with_paired_differences(two_models: tuple
     assert "3 pairs" in " ".join(page.texts)
 
 
+def test_runs_by_another_metric_are_headed_by_it(tmp_path: Path) -> None:
+    graph, (split,) = adagpr.load("csbm", num_nodes=120)
+    for name, seeds in (("a", [0]), ("b", [0, 1])):
+        adagpr.fit_all(graph, [split], seeds=seeds, out=tmp_path / name, metric="roc_auc", max_epochs=6, num_layers=2)
+    page = read(report([tmp_path / "a", tmp_path / "b"], tmp_path / "r.html", graph=graph, splits=[split]))
+    text = " ".join(page.texts)
+    scores = read_json(tmp_path / "a" / "record.json")["result"]["scores"]
+    words = {"roc_auc": "test ROC-AUC on", "accuracy": "test accuracy", "average_precision": "test average precision"}
+    places = [text.index(f"{100 * scores['test'][name]:.1f} % {title}") for name, title in words.items()]
+    assert places == sorted(places)
+    assert "its 95 % interval" not in text[: text.index("csbm, adagpr (b)", 200)]
+    assert "In test ROC-AUC csbm, adagpr (a) is" in text
+    assert "validation ROC-AUC %" in text
+    history = pq.read_table(tmp_path / "a" / "history.parquet")
+    drawn = [row[1] for row in page.figures["metric"]["rows"]]
+    assert drawn == pytest.approx([100 * value for value in history["val_metric"].to_pylist()], abs=1e-4)
+
+
 def test_runs_on_different_data_are_shown_and_not_compared(
     two_models: tuple[Path, Path], hostile_run: Path, tmp_path: Path
 ) -> None:

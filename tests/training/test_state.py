@@ -11,7 +11,7 @@ def run(config: TrainingConfig, rows: list[tuple[float, float, float]]) -> tuple
     """Best epoch and number of epochs for rows of validation loss, accuracy and penalty."""
     stopping = Stopping()
     for number, (loss, acc, penalty) in enumerate(rows, 1):
-        stopping.update(number, Epoch(1.0, 1.0, loss, acc, penalty), config)
+        stopping.update(number, Epoch(1.0, 1.0, loss, acc, penalty, val_metric=1 - acc), config)
         if stopping.is_over(config):
             return stopping.best_epoch, number
     return stopping.best_epoch, len(rows)
@@ -31,7 +31,9 @@ def test_a_better_accuracy_keeps_training_alive_only_where_it_counts_as_progress
     assert run(TrainingConfig(patience=2, progress="validation"), rows) == (5, 5)
 
 
-@pytest.mark.parametrize(("monitor", "best"), [("val_loss", 1), ("val_acc", 2), ("val_objective", 3)])
+@pytest.mark.parametrize(
+    ("monitor", "best"), [("val_loss", 1), ("val_acc", 2), ("val_objective", 3), ("val_metric", 1)]
+)
 def test_the_monitor_chooses_the_best_epoch(monitor: str, best: int) -> None:
     rows = [(1.0, 0.5, 9.0), (1.5, 0.9, 9.0), (1.2, 0.6, 0.0)]
     config = TrainingConfig.model_validate({"monitor": monitor})

@@ -98,14 +98,14 @@ def test_trials_from_before_there_were_places_are_in_the_order_of_their_first_at
     assert numbers(study) == {0: again.number, 1: other.number, 2: new.number}
 
 
-def draw(study: optuna.Study, place: int, loss: float) -> tuple[dict[str, Any], bool]:
-    """What the trial at a place tries, and whether it is pruned at this loss, with a window of 2."""
+def draw(study: optuna.Study, place: int, value: float, is_maximised: bool = False) -> tuple[dict[str, Any], bool]:
+    """What the trial at a place tries, and whether it is pruned at this value, with a window of 2."""
     done = finished(study.trials)
-    draw_after(study, [done[number] for number in range(place - 1)], 0, place)
+    draw_after(study, [done[number] for number in range(place - 1)], 0, place, is_maximised)
     trial = begin(study, place)
     trial.suggest_float("x", 0, 1)
     trial.suggest_categorical("y", ["a", "b", "c"])
-    trial.report(loss, 1)
+    trial.report(value, 1)
     return trial.params, trial.should_prune()
 
 
@@ -126,6 +126,15 @@ def test_what_a_trial_tries_and_whether_it_is_pruned_depends_on_the_places_befor
     assert [is_pruned for _, is_pruned in drawn] == [True, True]
     assert [draw(study, place, 0.5)[1] for place in (5, 4)] == [False, False]
     assert drawn[0][0] != drawn[1][0]
+
+
+def test_where_the_highest_value_is_best_trials_below_the_median_are_pruned(
+    study: optuna.Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "_NUM_STARTUP_TRIALS", 3)
+    study.add_trials([trial_at(place) for place in range(5)])
+    assert (best_place(study.trials), best_place(study.trials, is_maximised=True)) == (0, 4)
+    assert [draw(study, 5, value, is_maximised=True)[1] for value in (0.5, 2.5)] == [True, False]
 
 
 def trial_at(place: int) -> optuna.trial.FrozenTrial:
