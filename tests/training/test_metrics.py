@@ -77,13 +77,12 @@ def test_the_metrics_of_the_configuration_and_of_the_catalogue_have_formulas() -
 
 @pytest.mark.parametrize(("logits", "y"), [(torch.randn(9, 3), [0, 1, 0] * 3), (torch.randn(9, 2), [1] * 9)])
 def test_scores_of_two_classes_are_left_out_where_they_are_undefined(logits: torch.Tensor, y: list[int]) -> None:
-    assert set(Classification().scores(logits, torch.tensor(y))) == {
-        *("loss", "accuracy", "macro_f1", "balanced_accuracy"),
-    }
+    found = Classification().scores(logits, torch.tensor(y))
+    assert list(found) == ["loss", "accuracy", "macro_f1", "balanced_accuracy"]
 
 
 def test_the_metric_alone_changes_what_is_reported_and_no_bit_of_the_training(two: tuple[Graph, Split]) -> None:
-    plain, run = (fit(*two, **SMALL, **changed) for changed in ({}, {"metric": "roc_auc"}))
+    plain, run = fit(*two, **SMALL), fit(*two, **SMALL, metric="roc_auc")
     assert run.history.drop_columns("val_metric").equals(plain.history)
     assert run.predictions.equals(plain.predictions)
     assert run.record["result"] == {**plain.record["result"], "primary": "roc_auc"}

@@ -80,7 +80,7 @@ def test_a_metric_alone_is_reported_and_chooses_nothing(
 
 @pytest.mark.parametrize("key", ["metric", "monitor"])
 def test_neither_can_be_searched(key: str, small: Any, quick_space: Space, tmp_path: Path) -> None:
-    choices = {"metric": ["accuracy", "roc_auc"], "monitor": ["val_loss", "val_metric"]}[key]
+    choices: list[Any] = {"metric": ["accuracy", "roc_auc"], "monitor": ["val_loss", "val_metric"]}[key]
     space = quick_space.model_copy(update={"search": {**quick_space.search, key: Parameter(choices=choices)}})
     with pytest.raises(InputError, match="A search space cannot hold metric, or monitor with 'val_metric'"):
         tune(*small, out=tmp_path / "study", space=space)
