@@ -22,6 +22,9 @@ from adagpr.errors import InputError
 
 SPLIT_NAMES = ("train", "val", "test")
 
+# The way out of missing values; features from tables are filled in by their recipe.
+FILL_IN = "fill them in first, for example with the mean of their column, or give tables, where that is done for you."
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Graph:
@@ -125,6 +128,15 @@ class Graph:
         found = replace(self, x=x, adj=adj, y=self.y[torch.from_numpy(order)], node_ids=self.node_ids[order])
         # What does not depend on the order need not be found out again.
         found.__dict__["is_symmetric"] = self.is_symmetric
+        return found
+
+    def with_features(self, x: Tensor | sp.csr_array) -> Graph:
+        """The same graph with other features."""
+        if x is self.x:
+            return self
+        found = replace(self, x=x)
+        if "is_symmetric" in self.__dict__:
+            found.__dict__["is_symmetric"] = self.is_symmetric
         return found
 
     @cached_property
@@ -328,7 +340,9 @@ def _check_finite(x: Tensor | sp.csr_array) -> None:
     if bad.any():
         first = np.argwhere(bad)[0, 0]
         row = np.searchsorted(x.indptr, first, side="right") - 1 if isinstance(x, sp.csr_array) else first
-        raise InputError(f"Graph: x holds {int(bad.sum())} values that are NaN or infinite, the first in row {row}.")
+        raise InputError(
+            f"Graph: x holds {int(bad.sum())} values that are NaN or infinite, the first in row {row}; {FILL_IN}"
+        )
 
 
 def _check_ids(ids: np.ndarray, num_nodes: int) -> None:

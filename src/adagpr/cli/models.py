@@ -33,9 +33,9 @@ def models(
 def _show_one(name: str, as_json: bool) -> None:
     """The options of one model, and those of training."""
     from adagpr.nn import describe_model
-    from adagpr.training import TrainingConfig
+    from adagpr.training import training_options
 
-    found, training = describe_model(name), TrainingConfig().model_dump()
+    found, training = describe_model(name), training_options(name)
     if as_json:
         show_json({**asdict(found), "training": training})
         return

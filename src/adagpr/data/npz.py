@@ -22,7 +22,7 @@ from numpy.lib.npyio import NpzFile
 from adagpr.data.splits import mask_split
 from adagpr.errors import InputError, unknown_name
 from adagpr.files import require_file
-from adagpr.graph import Graph, Split, compact_features, edges_to_csr
+from adagpr.graph import FILL_IN, Graph, Split, compact_features, edges_to_csr
 from adagpr.system import memory_guard
 
 REQUIRED = ("node_features", "node_labels", "edges")
@@ -43,7 +43,9 @@ def graph_from_npz(
         raise InputError(f"{file}: node_features must be a matrix of real numbers, got {_kind(features)}.")
     if not np.isfinite(features).all():
         row = int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
-        raise InputError(f"{file}: node_features holds values that are NaN or infinite, the first in row {row}.")
+        raise InputError(
+            f"{file}: node_features holds values that are NaN or infinite, the first in row {row}; {FILL_IN}"
+        )
     y = _labels(arrays["node_labels"], len(features), file)
     sources, targets = edges_from_npz(arrays, file)
     if directed is None:

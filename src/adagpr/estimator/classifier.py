@@ -54,8 +54,7 @@ class _Rules(BaseModel):
 class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classifies the nodes of a graph, and learns at every layer how much of the graph to use.
 
-    See the module for the two ways of use. Features are taken as they are: where their scales differ, put a scaler in
-    front. Sample and class weights are not supported.
+    See the module for the two ways of use. Sample and class weights are not supported.
 
     Args:
         num_layers: Number of graph layers.
@@ -70,6 +69,9 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         n_neighbors: How many nearest rows each row is joined to where no adjacency is given; at most all others.
         unlabelled: The value in ``y`` that marks a row without a label; ``None`` means that every row has one.
         direction: ``"directed"`` lets a node read the nodes that it points to, ``"symmetric"`` reads edges both ways.
+        feature_scaling: What is done to features before the network sees them, fitted to all nodes: ``"rows"``,
+            ``"standardise"``, ``"auto"``, or ``None``; see `adagpr.ops.feature_scaling`. Nearest rows are those of
+            the features as they come.
         lr: Adam's learning rate.
         weight_decay: Decay of all parameters, or a dictionary with one for each named parameter group.
         max_epochs: The largest number of epochs.
@@ -106,6 +108,7 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     n_neighbors: int = 10
     unlabelled: Any = None
     direction: Direction = "directed"
+    feature_scaling: str | None = None
     lr: float = 0.01
     weight_decay: float | dict[str, float] = 5e-4
     max_epochs: int = 1500
@@ -219,7 +222,7 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "AdaGPRClassifier: graph must be a Graph, or a pair of an adjacency matrix and the features of all "
                 f"nodes, got {type(self.graph).__name__}."
             )
-        compact = compact_features(check_array(self.graph[1], accept_sparse="csr", dtype=FLOATS))
+        compact = compact_features(check_array(self.graph[1], accept_sparse="csr", dtype=FLOATS, estimator=self))
         return compact, rows.read_adjacency(self.graph[0], compact.shape[0])
 
     def _positions(self, x: Any, adjacency: Any) -> np.ndarray:
@@ -272,7 +275,7 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _forward(self, x: Rows, adj: sp.csr_array) -> np.ndarray:
         """Probabilities of all nodes of a graph, in float64, so that they do not depend on what else is in it."""
         names = tuple(str(item) for item in self.classes_)
-        graph = Graph(x, adj, torch.full((adj.shape[0],), -1), names)
+        graph = self.run_.scaled(Graph(x, adj, torch.full((adj.shape[0],), -1), names))
         model = deepcopy(self.run_.model).double().eval()
         structure = model.structure(graph, dtype=torch.float64)
         with torch.inference_mode(), compute_threads():

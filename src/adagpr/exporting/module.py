@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from adagpr.errors import InputError
 from adagpr.graph import Graph
-from adagpr.ops import Direction, Features, Operator, linear, operator, to_scipy
+from adagpr.ops import Direction, Features, Operator, linear, operator, row_sums, to_scipy
 
 # The operator times a matrix, plus another matrix where there is one.
 Product = Callable[[Tensor, Tensor | None], Tensor]
@@ -25,7 +25,8 @@ class About:
 
     Classes are in the order of the logits, direction and self loops are those of its operator, coefficients and shares
     of the first hidden matrix are those of every trained layer, left out or not, and the sum is that of the run's
-    configuration. Logits are divided by the temperature to give calibrated probabilities.
+    configuration. Logits are divided by the temperature to give calibrated probabilities. A network that
+    ``divides_rows`` divides each row of features by its sum of absolute values first.
     """
 
     model: str
@@ -36,6 +37,7 @@ class About:
     alphas: tuple[float, ...]
     config_sha256: str
     temperature: float = 1.0
+    divides_rows: bool = False
 
 
 class PrunedLayer(nn.Module):
@@ -148,10 +150,17 @@ class Exported(nn.Module):
 
     def compute(self, x: Features, product: Product) -> Tensor:
         """Logits, with ``product`` for the products with the operator."""
-        h_0 = h = linear(x, self.weight_in.t(), self.bias_in).relu_()
+        h_0 = h = self._mapped(x).relu_()
         for layer in self.layers:
             h = layer.compute(h, h_0, product)
         return torch.addmm(self.bias_out, h, self.weight_out)
+
+    def _mapped(self, x: Features) -> Tensor:
+        """The input map of features as they come."""
+        if not self.about.divides_rows:
+            return linear(x, self.weight_in.t(), self.bias_in)
+        z = linear(x, self.weight_in.t(), torch.zeros_like(self.bias_in))
+        return z / row_sums(x).unsqueeze(1) + self.bias_in
 
     def extra_repr(self) -> str:
         """Sizes, for printing."""

@@ -16,6 +16,7 @@ import adagpr
 from adagpr.errors import InputError
 from adagpr.exporting.module import Exported, PrunedLayer
 from adagpr.exporting.safetensors import description
+from adagpr.ops import LEAST_SUM
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TensorProto
@@ -74,12 +75,23 @@ class _Writer:
         network = self.exported
         if network.needs_graph:
             self._edges(network.sizes[1])
-        weights = [self._weight("weight_in", network.weight_in), self._weight("bias_in", network.bias_in)]
-        h_0 = h = self._node("Relu", [self._node("Gemm", ["x", *weights], "mapped")], "h_0")
+        h_0 = h = self._node("Relu", [self._mapped()], "h_0")
         for place, layer in enumerate(network.layers):
             h = self._layer(layer, f"layers.{place}", h, h_0)
         weights = [self._weight("weight_out", network.weight_out), self._weight("bias_out", network.bias_out)]
         self._node("Gemm", [h, *weights], "logits")
+
+    def _mapped(self) -> str:
+        """The input map; as `Exported` computes it."""
+        network = self.exported
+        weight, bias = self._weight("weight_in", network.weight_in), self._weight("bias_in", network.bias_in)
+        if not network.about.divides_rows:
+            return self._node("Gemm", ["x", weight, bias], "mapped")
+        axis = self._constant("axis_1", np.array([1], dtype=np.int64))
+        sums = self._node("ReduceSum", [self._node("Abs", ["x"], "sizes"), axis], "sums", keepdims=1)
+        least = self._constant("least_sum", np.array(LEAST_SUM, dtype=np.float32))
+        rows = self._node("Div", ["x", self._node("Max", [sums, least], "divisors")], "rows")
+        return self._node("Gemm", [rows, weight, bias], "mapped")
 
     def _edges(self, width: int) -> None:
         """The edges as the products take them: weights as a column, targets once for every channel."""

@@ -13,13 +13,15 @@ A layer of the trained network is :math:`H_l = \mathrm{relu}((\sum_k c_k \tilde 
   added before the product, so that there is one product; with two maps there are two.
 - The largest coefficient of a layer goes into its weight map, which saves a multiplication. The others are divided by
   it, so that none of them grows.
+- Columns that were shifted and multiplied for training are so by the input map; rows that were divided by their sums
+  still are.
 
 ReLU is between any two layers, so no weights of different layers can be joined.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -27,8 +29,8 @@ from torch import Tensor
 
 from adagpr.errors import InputError
 from adagpr.exporting.module import About, Exported, PrunedLayer
-from adagpr.nn import EDGES, LayerView, Model
-from adagpr.ops import map_shapes
+from adagpr.nn import EDGES, LayerView, Linear, Model
+from adagpr.ops import UNSCALED, FeatureScaling, map_shapes
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,10 @@ class Cost:
         return self.per_node * num_nodes + self.per_edge * num_entries
 
 
-def prune(model: Model, about: About) -> Exported:
+def prune(model: Model, about: About, scaling: FeatureScaling = UNSCALED) -> Exported:
     """Reduces a trained network; the result is in the model's precision, folded in float64.
 
+    It takes features as they come, before the ``scaling`` that ``model`` was trained with.
     All three kinds of weight maps are supported. DropEdge is for training only and leaves no trace.
 
     Raises:
@@ -69,15 +72,25 @@ def prune(model: Model, about: About) -> Exported:
         lin_in, lin_out = model.outer_maps()
         dtype = lin_in.weight.dtype
         views = model.layer_views()
+        weight_in, bias_in = _with_scaling(lin_in, scaling)
         first = max((view.number for view in views if _reads_first_only(view)), default=1)
         return Exported(
-            about,
+            replace(about, divides_rows=scaling.kind == "rows"),
             [_layer(view, view.number == first, dtype) for view in views if view.number >= first],
-            weight_in=_kept(lin_in.weight.t(), dtype),
-            bias_in=_kept(lin_in.bias, dtype),
+            weight_in=_kept(weight_in, dtype),
+            bias_in=_kept(bias_in, dtype),
             weight_out=_kept(lin_out.weight.t(), dtype),
             bias_out=_kept(lin_out.bias, dtype),
         )
+
+
+def _with_scaling(lin_in: Linear, scaling: FeatureScaling) -> tuple[Tensor, Tensor]:
+    """Weight, ``[in, out]``, and bias of the input map for features whose columns are not scaled yet, in float64."""
+    weight, bias = lin_in.weight.t().double(), lin_in.bias.double()
+    if scaling.shift is None or scaling.factor is None:
+        return weight, bias
+    weight = weight * scaling.factor.unsqueeze(1)
+    return weight, bias - scaling.shift @ weight
 
 
 def _reads_first_only(view: LayerView) -> bool:

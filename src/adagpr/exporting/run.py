@@ -32,7 +32,14 @@ FORMATS: dict[str, tuple[str, Callable[[Exported], bytes]]] = {
     "torch": (".pt2", to_torch),
 }
 
-_OF_THE_RUN = ("config.toml", "model.safetensors", "history.parquet", "predictions.parquet", "record.json")
+_OF_THE_RUN = (
+    "config.toml",
+    "model.safetensors",
+    "scaling.safetensors",
+    "history.parquet",
+    "predictions.parquet",
+    "record.json",
+)
 
 
 @dataclass(frozen=True)
@@ -153,7 +160,7 @@ def export(
             raise
         remarks.append(f"Nothing was measured, because the run's graph could not be loaded. {error}")
     else:
-        measured = _measure(model, exported, graph, before, after)
+        measured = _measure(model, exported, graph, run.scaled(graph), before, after)
     content = content_of(exported)
     with tidied(path.parent):
         make_folder(path.parent)
@@ -197,7 +204,7 @@ def pruned_run(run: Run) -> Exported:
         config_sha256=digest(config, length=64),
         temperature=run.temperature,
     )
-    return prune(model, about).eval()
+    return prune(model, about, run.scaling).eval()
 
 
 def _model(run: Run) -> Model:
@@ -221,12 +228,12 @@ def _path(run: Run, out: Path | str | None, ending: str) -> Path:
     return path
 
 
-def _measure(model: Model, exported: Exported, graph: Graph, before: Cost, after: Cost) -> Measured:
-    """Both networks on the run's graph."""
-    op, x = operator(graph, exported.about.direction, exported.about.self_loops), features(graph.x)
+def _measure(model: Model, exported: Exported, graph: Graph, scaled: Graph, before: Cost, after: Cost) -> Measured:
+    """Both networks on the run's graph, of which the trained one reads the scaled features."""
+    op = operator(graph, exported.about.direction, exported.about.self_loops)
     with torch.no_grad():
-        logits = model(x, op)
-        difference = (exported(x, op if exported.needs_graph else None) - logits).abs().max()
+        logits = model(features(scaled.x), op)
+        difference = (exported(features(graph.x), op if exported.needs_graph else None) - logits).abs().max()
     sizes = graph.num_nodes, int(op.matrix.values().numel())
     return Measured(*sizes, before.total(*sizes), after.total(*sizes), float(difference), float(logits.abs().max()))
 

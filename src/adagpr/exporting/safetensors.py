@@ -59,6 +59,7 @@ class _Description(BaseModel):
     alphas: tuple[FiniteFloat, ...]
     config_sha256: str
     temperature: Positive = 1.0
+    divides_rows: bool = False
 
 
 def description(exported: Exported) -> str:

@@ -107,7 +107,7 @@ def bounds(
         raise InputError(f"bounds: the theory is about AdaGPR and GCNII with one weight map per layer, not {what}.")
     if not run.record["data"]["num_test"]:
         raise InputError("bounds: they are about the error on test nodes, and this run has none.")
-    graph = graph_of(run, graph, dataset, data_root)
+    graph = run.scaled(graph_of(run, graph, dataset, data_root))
     found = spectrum(
         normalised(graph, "symmetric", run.record["config"]["training"]["self_loops"]),
         max_exact=max_exact,

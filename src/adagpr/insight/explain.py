@@ -173,6 +173,7 @@ def explain(
     if coeffs is None or not run.model.capabilities.hop_weights:
         raise InputError(f"The model '{config['model']['name']}' has no layers with coefficients to explain.")
     graph, split = data_of(run, graph, split, dataset, data_root)
+    graph = run.scaled(graph)
     direction, self_loops = config["training"]["direction"], config["training"]["self_loops"]
     model = deepcopy(run.model).cpu().eval()
     op = operator(graph, direction, self_loops)

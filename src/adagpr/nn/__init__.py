@@ -7,7 +7,7 @@ from adagpr.nn.adagpr_signed_conv import AdaGPRSignedConv
 from adagpr.nn.batched_models import BatchedModels
 from adagpr.nn.gcnii import GCNII
 from adagpr.nn.mlp import MLP
-from adagpr.nn.model import EDGES, Capabilities, LayerView, Model
+from adagpr.nn.model import EDGES, Capabilities, LayerView, Linear, Model
 from adagpr.nn.registry import MODELS, ModelInfo, build, describe_model, model_class, model_options
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "BatchedModels",
     "Capabilities",
     "LayerView",
+    "Linear",
     "Model",
     "ModelInfo",
     "build",

@@ -165,6 +165,7 @@ class Model(nn.Module):
         name: The name in the registry.
         paper: Authors and year.
         good_for: When to take it, in half a sentence.
+        training_defaults: Fields of the training's configuration that have another default with this model.
         groups: Names of parameters as patterns, each with the group whose decay they share; the first that fits counts.
         hop_0: The arguments with which it does not see the graph; none where there are no such.
         arguments: What the constructor was given, defaults included.
@@ -179,6 +180,7 @@ class Model(nn.Module):
     name: ClassVar[str]
     paper: ClassVar[str]
     good_for: ClassVar[str]
+    training_defaults: ClassVar[Mapping[str, Any]] = {}
     groups: ClassVar[tuple[tuple[str, str], ...]] = (("*", "convs"),)
     hop_0: ClassVar[Mapping[str, Any]] = {}
     arguments: dict[str, Any]

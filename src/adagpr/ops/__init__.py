@@ -2,6 +2,15 @@
 
 from adagpr.ops.buffers import buffer_pool, matrix
 from adagpr.ops.dropout import dropout, pair_norm, relu_dropout_
+from adagpr.ops.feature_scaling import (
+    LEAST_SUM,
+    UNSCALED,
+    FeatureScaling,
+    FeatureStatistics,
+    ScalingKind,
+    ScalingOption,
+    row_sums,
+)
 from adagpr.ops.kernels import addresses, call_kernel, compute_threads, num_threads, supports_kernels, watch_kernels
 from adagpr.ops.latent_space import NUM_RELATIONS, Neighbourhoods, neighbourhoods, relation_operators
 from adagpr.ops.linear import Features, SparseFeatures, drop_features, features, first_maps, last_map, linear
@@ -31,21 +40,27 @@ from adagpr.ops.simplex import PROJECTIONS, projection
 from adagpr.ops.spectrum import MAX_EXACT, NUM_PROBES, NUM_STEPS, Estimate, Spectrum, spectrum
 
 __all__ = [
+    "LEAST_SUM",
     "MAX_EXACT",
     "NORM_EPSILON",
     "NUM_PROBES",
     "NUM_RELATIONS",
     "NUM_STEPS",
     "PROJECTIONS",
+    "UNSCALED",
     "Direction",
     "DroppableOperator",
     "Estimate",
+    "FeatureScaling",
+    "FeatureStatistics",
     "Features",
     "Layers",
     "Neighbourhoods",
     "Norm",
     "Operator",
     "SignedLayers",
+    "ScalingKind",
+    "ScalingOption",
     "SparseFeatures",
     "Spectrum",
     "WeightMaps",
@@ -81,6 +96,7 @@ __all__ = [
     "relu_dropout_",
     "residual_stack",
     "signed_stack",
+    "row_sums",
     "spectrum",
     "supports_kernels",
     "to_scipy",

@@ -146,6 +146,7 @@ class RunRecord(Stored):
     machine: _Machine
     calibration: _Calibration = _Calibration(temperature=1.0)
     coefficients: Matrix | None = None
+    feature_scaling: Literal["none", "rows", "standardise"] = "none"
 
     @model_validator(mode="before")
     @classmethod
@@ -163,6 +164,9 @@ class RunRecord(Stored):
                 raise ValueError(f"data.num_{name} and the scores of the result do not agree")
         if self.data.split != self.config.data.split:
             raise ValueError("data.split and config.data.split differ")
+        asked = self.config.training.get("feature_scaling") or "none"
+        if asked not in ("auto", self.feature_scaling):
+            raise ValueError("feature_scaling is not what config.training asks for")
         _rectangular("coefficients", self.coefficients)
         return self
 
@@ -203,8 +207,8 @@ class CheckpointHeader(_Exact):
     seconds: Nonnegative
 
 
-class ModelHeader(_Exact):
-    """The header of ``model.safetensors``, beside its sum: nothing."""
+class EmptyHeader(_Exact):
+    """The header of ``model.safetensors`` and of ``scaling.safetensors``, beside its sum: nothing."""
 
 
 class _PartFile(_Exact):

@@ -9,6 +9,7 @@ from adagpr.training.config import (
     differences,
     read_config,
     resolve,
+    training_options,
 )
 from adagpr.training.fit import (
     CHECKPOINT_SECONDS,
@@ -71,4 +72,5 @@ __all__ = [
     "summarise",
     "train",
     "training_data",
+    "training_options",
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from torch import Tensor
 
 from adagpr.arguments import Count, MetricName, Nonnegative, Positive, Whole, check
@@ -17,7 +17,7 @@ from adagpr.errors import InputError, unknown_name
 from adagpr.files import digest, none_from_text
 from adagpr.graph import Graph, Split
 from adagpr.nn import Model, build, model_class, model_options
-from adagpr.ops import Direction
+from adagpr.ops import Direction, ScalingOption
 from adagpr.partitioning import Manifest
 from adagpr.schemas import RunConfig, conform, read_toml, reading, start_anew
 from adagpr.system import num_cores, require_memory
@@ -29,7 +29,7 @@ _WORK_PER_THREAD = 1_500_000
 # Parameters, their gradients, Adam's two moments, and the best parameters so far.
 _COPIES = 5
 # Keys that the first records did not have, at their defaults: a configuration without them is the same.
-_ADDED_LATER = {"activations": "float32", "class_weights": "equal", "metric": "accuracy"}
+_ADDED_LATER = {"activations": "float32", "class_weights": "equal", "metric": "accuracy", "feature_scaling": None}
 
 
 class TrainingConfig(BaseModel):
@@ -53,6 +53,9 @@ class TrainingConfig(BaseModel):
             figure, loss, accuracy or what is monitored.
         class_weights: ``"balanced"`` lets every class count the same in the losses of training and validation, however
             few nodes it has; ``"equal"`` lets every node count the same.
+        feature_scaling: What is done to the features before the model sees them, fitted to all nodes and no label:
+            ``"rows"``, ``"standardise"``, ``"auto"`` for what the features call for, or none; see
+            `adagpr.ops.feature_scaling`.
         direction: How the graph's edges are read.
         self_loops: Whether each node is its own neighbour.
         num_threads: Threads of the kernels, which only change how long an epoch takes. Unless given, whatever is faster
@@ -76,6 +79,7 @@ class TrainingConfig(BaseModel):
     patience: Count | None = 300
     progress: Literal["monitor", "validation"] = "validation"
     class_weights: Literal["equal", "balanced"] = "equal"
+    feature_scaling: Annotated[ScalingOption, BeforeValidator(lambda value: None if value == "none" else value)] = None
     direction: Direction = "directed"
     self_loops: Annotated[bool, Field(strict=True)] = True
     num_threads: Annotated[Whole, Field(ge=1, le=256)] | None = None
@@ -148,16 +152,15 @@ def check_monitor(y: Tensor, split: str, config: TrainingConfig) -> None:
 
 def resolve_options(sizes: Graph | Manifest, data: Mapping[str, Any], model: str, options: Mapping[str, Any]) -> Setup:
     """`resolve` for what ``data`` describes, without a look at it: a manifest, too, says how large the graph is."""
-    defaults, fields = model_options(model), TrainingConfig.model_fields
+    defaults, fields = model_options(model), training_options(model)
     known = [*defaults, *fields]
     unknown = [key for key in options if key not in known]
     mistakes = [str(unknown_name(f"key for the model '{model}'", key, known)) for key in unknown]
-    chosen = {**model_class(model).options_for(sizes, options), **options}
+    chosen = {**_defaults_of(sizes), **model_class(model).options_for(sizes, options), **options}
     arguments = defaults | {key: value for key, value in chosen.items() if key in defaults}
     channels = {"in_channels": sizes.num_features, "out_channels": sizes.num_classes}
     try:
-        named = _defaults_of(sizes) | {key: value for key, value in chosen.items() if key in fields}
-        training = check("training", TrainingConfig, named)
+        training = check("training", TrainingConfig, {key: chosen.get(key, fields[key]) for key in fields})
     except InputError as error:
         mistakes.append(str(error))
     try:
@@ -197,6 +200,11 @@ def _defaults_of(sizes: Graph | Manifest) -> dict[str, Any]:
     """What the data set that a graph is from, if it is one of the catalogue, has other than the usual defaults."""
     name = str(sizes.origin.get("name"))
     return {"metric": catalogue()[name].metric} if name in catalogue() else {}
+
+
+def training_options(model: str) -> dict[str, Any]:
+    """The fields of training with their defaults for a model; see `adagpr.nn.Model.training_defaults`."""
+    return {**TrainingConfig().model_dump(), **model_class(model).training_defaults}
 
 
 def config_digest(*plain: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from torch import Tensor
 from adagpr.errors import memory_errors
 from adagpr.graph import SPLIT_NAMES, Graph, Split
 from adagpr.nn import Model
-from adagpr.ops import Features, buffer_pool, cache_order, compute_threads, features, is_large
+from adagpr.ops import Features, FeatureScaling, buffer_pool, cache_order, compute_threads, features, is_large
 from adagpr.system import DeferredSignals, available_memory, forget_peak_memory, keep_freed_memory
 from adagpr.task import METRICS, Classification, accuracy, balanced_weights
 from adagpr.training.config import Setup, TrainingConfig, resolve
@@ -96,6 +96,7 @@ class TrainingRun:
 
     Attributes:
         state: How far training is; that of the last checkpoint, if there was one.
+        scaling: What was done to the features.
         data: What the model is trained on.
         num_batched: How many runs shared each step with this one, itself included.
         threads: Who chooses the number of threads.
@@ -109,7 +110,8 @@ class TrainingRun:
         model.seed(config.seed)
         model.to(config.device)
         set_memory(model, config, graph.num_nodes)
-        self.data = training_data(graph, split, config, model)
+        self.scaling = FeatureScaling.fitted(config.feature_scaling, [graph.x])
+        self.data = training_data(graph.with_features(self.scaling(graph.x)), split, config, model)
         self.state = State(model, config)
         self.num_batched = 1
         self.threads = setup.threads()
@@ -134,12 +136,14 @@ class TrainingRun:
         parts = {name: getattr(split, name) for name in SPLIT_NAMES}
         scores = {name: task.scores(logits[at], graph.y[at]) for name, at in parts.items() if len(at)}
         data, machine = _describe_data(graph, split), {"together": self.num_batched}
-        record = make_record(self.state, self._plain, data, scores, temperature, machine)
+        record = make_record(self.state, self._plain, data, scores, temperature, machine, self.scaling)
         history, predictions = history_table(self.state), predictions_table(graph, split, logits, temperature)
-        if self._folder is None:
-            return Run(record, model, history, predictions, None, graph.recipe)
-        self._folder.save(record, model, {"history": history, "predictions": predictions}, graph.recipe)
-        return Run(record, model, history, predictions, self._folder.path, graph.recipe)
+        folder = None if self._folder is None else self._folder.path
+        run = Run(record, model, history, predictions, folder, graph.recipe, self.scaling)
+        if self._folder is not None:
+            tables = {"history": history, "predictions": predictions}
+            self._folder.save(record, model, tables, graph.recipe, self.scaling)
+        return run
 
 
 def set_memory(model: Model, config: TrainingConfig, num_nodes: int) -> None:

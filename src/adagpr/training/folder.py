@@ -1,11 +1,11 @@
 """The folder of a run, and how a run that was killed resumes.
 
 A folder holds ``config.toml``, while it trains ``checkpoint/state.safetensors`` and the checkpoint before it,
-``checkpoint/previous.safetensors``, and at the end ``model.safetensors``, ``history.parquet``, ``predictions.parquet``,
-for a graph from tables ``recipe.json``, and, written last, ``record.json``: if it is there, the run is complete. Every
-file is replaced atomically. A checkpoint carries parameters, the best parameters so far, Adam's moments, the history,
-the stopping rule's counters and the state of every random stream, so that a resumed training ends with the bits of an
-uninterrupted one.
+``checkpoint/previous.safetensors``, and at the end ``model.safetensors``, for standardised features
+``scaling.safetensors``, ``history.parquet``, ``predictions.parquet``, for a graph from tables ``recipe.json``, and,
+written last, ``record.json``: if it is there, the run is complete. Every file is replaced atomically. A checkpoint
+carries parameters, the best parameters so far, Adam's moments, the history, the stopping rule's counters and the state
+of every random stream, so that a resumed training ends with the bits of an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ from adagpr.files import (
 )
 from adagpr.graph import SPLIT_NAMES
 from adagpr.nn import Model, build
+from adagpr.ops import FeatureScaling
 from adagpr.schemas import (
     Column,
-    ModelHeader,
+    EmptyHeader,
     RunRecipe,
     RunRecord,
     check_tensors,
@@ -57,7 +58,7 @@ from adagpr.training.config import Setup, differences, read_config, recipe_sum, 
 from adagpr.training.run import Run, coefficient_column
 from adagpr.training.state import Epoch, State
 
-_RESULTS = ("model.safetensors", "history.parquet", "predictions.parquet", "recipe.json")
+_RESULTS = ("model.safetensors", "history.parquet", "predictions.parquet", "recipe.json", "scaling.safetensors")
 
 
 class RunFolder:
@@ -168,13 +169,22 @@ class RunFolder:
                 path.unlink(missing_ok=True)
             self._checkpoint.parent.rmdir()
 
-    def save(self, record: dict[str, Any], model: Model, tables: Mapping[str, pa.Table], recipe: Any) -> None:
+    def save(
+        self,
+        record: dict[str, Any],
+        model: Model,
+        tables: Mapping[str, pa.Table],
+        recipe: Any,
+        scaling: FeatureScaling,
+    ) -> None:
         """Writes a finished run, the record last."""
         save_tensors(self.path / "model.safetensors", model.state_dict(), {})
         for name, table in tables.items():
             write_table(self.path / f"{name}.parquet", table)
         if recipe is not None:
             write_json(self.path / "recipe.json", recipe)
+        if scaling.tensors:
+            save_tensors(self.path / "scaling.safetensors", scaling.tensors, {})
         write_json(self.path / "record.json", record)
         self.remove_checkpoint()
 
@@ -210,7 +220,8 @@ def load_run(folder: Path | str) -> Run:
     if history["epoch"].to_pylist() != [*range(1, num_epochs + 1)]:
         raise damaged(path, f"column 'epoch' does not count from 1 to {num_epochs}", way_out)
     predictions = _read_predictions(folder / "predictions.parquet", data, way_out)
-    return Run(record, model, history, predictions, folder, _read_recipe(folder, record))
+    recipe, scaling = _read_recipe(folder, record), _read_scaling(folder, record)
+    return Run(record, model, history, predictions, folder, recipe, scaling)
 
 
 def _history_columns(record: Mapping[str, Any]) -> list[str]:
@@ -235,7 +246,7 @@ def _load_model(folder: Path, record: Mapping[str, Any]) -> Model:
     """The model of a record; it is built when its sizes are found to be those of the tensors that there are."""
     path, way_out, data = folder / "model.safetensors", start_anew(folder), record["data"]
     tensors, header = load_tensors(path, way_out)
-    conform(path, ModelHeader, header, way_out)
+    conform(path, EmptyHeader, header, way_out)
     arguments = {"in_channels": data["num_features"], "out_channels": len(data["class_names"])}
     arguments |= {key: value for key, value in record["config"]["model"].items() if key != "name"}
     name, few = record["config"]["model"]["name"], dict(arguments)
@@ -284,6 +295,23 @@ def _read_recipe(folder: Path, record: Mapping[str, Any]) -> dict[str, Any] | No
     with reading(path, way_out):
         tables.Recipe.from_plain(recipe["features"])
     return recipe
+
+
+def _read_scaling(folder: Path, record: Mapping[str, Any]) -> FeatureScaling:
+    """The scaling that the record names, with its statistics where it has any."""
+    kind, path, way_out = record.get("feature_scaling", "none"), folder / "scaling.safetensors", start_anew(folder)
+    if kind != "standardise":
+        return FeatureScaling(kind)
+    tensors, header = load_tensors(path, way_out)
+    conform(path, EmptyHeader, header, way_out)
+    each = (torch.float64, (record["data"]["num_features"],))
+    check_tensors(path, tensors, {"shift": each, "factor": each}, way_out)
+    for key, value in tensors.items():
+        if not value.isfinite().all():
+            raise damaged(path, f"tensor '{key}' holds a value that is no finite number", way_out)
+    if (tensors["factor"] < 0).any():
+        raise damaged(path, "tensor 'factor' holds a value below 0", way_out)
+    return FeatureScaling(kind, **tensors)
 
 
 def write_table(path: Path, table: pa.Table) -> None:

@@ -13,6 +13,7 @@ through the model layer by layer, with matrices on disk. With one part the batch
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,7 +26,16 @@ from torch import Tensor
 
 from adagpr import seeding
 from adagpr.nn import Model
-from adagpr.ops import Features, Operator, buffer_pool, features, matrix
+from adagpr.ops import (
+    UNSCALED,
+    Features,
+    FeatureScaling,
+    FeatureStatistics,
+    Operator,
+    buffer_pool,
+    features,
+    matrix,
+)
 from adagpr.partitioning import (
     Group,
     HaloExchange,
@@ -60,6 +70,7 @@ class Shard:
     val: Tensor
     class_weights: Tensor
     sizes: dict[int, int]
+    scaling: FeatureScaling
     metric: str = "accuracy"
 
     def step(self, state: State) -> Tensor:
@@ -137,18 +148,30 @@ def read_shard(
     if config.class_weights == "balanced":
         weights = balanced_weights(group.sum_(torch.bincount(rows.y[train], minlength=len(weights))))
     sizes = {number: parts[number].info.num_nodes for number in numbers}
-    x, y, weights = features(rows.x, dtype).to(device), rows.y.to(device), weights.to(device)
-    return Shard(group, x, operator, y, train.to(device), val.to(device), weights, sizes, config.metric)
+    scaling = scaling_of(parts, group, config)
+    x, y, weights = features(scaling(rows.x), dtype).to(device), rows.y.to(device), weights.to(device)
+    return Shard(group, x, operator, y, train.to(device), val.to(device), weights, sizes, scaling, config.metric)
+
+
+def scaling_of(parts: Parts, group: Group, config: TrainingConfig) -> FeatureScaling:
+    """The scaling fitted to the features of all parts, to the bit the same for any number of ranks."""
+    option = config.feature_scaling
+    if option is None or option == "rows":
+        return FeatureScaling.fitted(option, [])
+    numbers = parts_of_rank(len(parts), group.rank, group.size)
+    own = [FeatureStatistics.of(parts[number].features()) for number in numbers]
+    return FeatureScaling.from_statistics(option, itertools.chain(*group.gather(own)))
 
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """A partition as batches of parts; ``operator`` is that of the whole graph."""
+    """A partition as batches of parts; operator and scaling are those of the whole graph."""
 
     parts: Parts
     per_batch: int
     operator: StoredOperator
     config: TrainingConfig
+    scaling: FeatureScaling = UNSCALED
 
     @cached_property
     def class_weights(self) -> Tensor | None:
@@ -187,7 +210,7 @@ class Batches:
         operator = operator_of(rows, self.config.self_loops, self.parts.manifest.is_symmetric).to(device)
         train, val = (positions(rows.role, name).to(device) for name in ("train", deciding(self.parts)))
         weights = None if self.class_weights is None else self.class_weights.to(device)
-        return TrainingData(features(rows.x).to(device), operator, rows.y.to(device), train, val, weights)
+        return TrainingData(features(self.scaling(rows.x)).to(device), operator, rows.y.to(device), train, val, weights)
 
     def measure(self, model: Model) -> Measured:
         """Measures the model on the whole graph."""
@@ -213,7 +236,7 @@ class Batches:
             lin_in, lin_out = model.outer_maps()
             h_0 = matrix(offsets[-1], lin_in.weight.shape[0])
             for number, (start, end) in enumerate(pairwise(offsets)):
-                h_0[start:end] = lin_in(features(self.parts[number].features())).relu_()
+                h_0[start:end] = lin_in(features(self.scaling(self.parts[number].features()))).relu_()
             h = model.trunk(h_0, self.operator)
             for number, (start, end) in enumerate(pairwise(offsets)):
                 logits = lin_out(h[start:end])

@@ -38,7 +38,7 @@ from adagpr.task import METRICS, Classification, balanced_accuracy, class_counts
 from adagpr.training.config import Setup, check_monitor, resolve_options
 from adagpr.training.fit import CHECKPOINT_SECONDS, set_memory, train
 from adagpr.training.folder import RunFolder, read_record, write_table
-from adagpr.training.partition_strategies import Batches, Shard, deciding, read_shard
+from adagpr.training.partition_strategies import Batches, Shard, deciding, read_shard, scaling_of
 from adagpr.training.run import class_table, history_table, make_record, with_labels
 from adagpr.training.state import Epoch, OnEpoch, State, Stopping
 from adagpr.training.threads import ThreadChoice
@@ -109,7 +109,7 @@ def fit_partition(
             strategy = read_shard(parts, group, setup.config, torch.bfloat16 if border == "bfloat16" else None)
         else:
             operator = stack.enter_context(stored_operator(parts, setup.config.self_loops, folder.path))
-            strategy = Batches(parts, per_batch, operator, setup.config)
+            strategy = Batches(parts, per_batch, operator, setup.config, scaling_of(parts, group, setup.config))
         state = State(setup.model.to(setup.config.device), setup.config)
         checkpoint = group.run_on_all_ranks(lambda: folder.read_checkpoint(state) if group.rank == 0 else None)
         folder.restore(state, group.broadcast(checkpoint))
@@ -185,7 +185,7 @@ def _finish(
     scores = _scores(logits, parts.manifest.num_classes, group)
     machine = {"ranks": group.size, "bytes_sent": int(group.sum_(torch.tensor([group.num_bytes])))}
     data = _describe_data(parts, setup.plain["scale"]["per_batch"])
-    record = make_record(state, setup.plain, data, scores, temperature, machine)
+    record = make_record(state, setup.plain, data, scores, temperature, machine, strategy.scaling)
 
     def write_predictions() -> None:
         for part, own in logits:
@@ -194,7 +194,8 @@ def _finish(
     # The record is written when every rank has written its predictions.
     group.run_on_all_ranks(write_predictions)
     if group.rank == 0:
-        folder.save(record, state.model, {"history": history_table(state)}, parts.manifest.recipe)
+        history = {"history": history_table(state)}
+        folder.save(record, state.model, history, parts.manifest.recipe, strategy.scaling)
     return record
 
 

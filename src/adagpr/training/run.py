@@ -17,7 +17,7 @@ from torch import Tensor
 from adagpr.errors import InputError
 from adagpr.graph import SPLIT_NAMES, Graph, Split
 from adagpr.nn import Model
-from adagpr.ops import compute_threads, features
+from adagpr.ops import UNSCALED, FeatureScaling, compute_threads, features
 from adagpr.schemas import RECORD_FORMAT
 from adagpr.system import describe_machine
 from adagpr.task import METRICS, Classification, primary_of, scores_of_result
@@ -40,6 +40,7 @@ class Run:
             and a reason to doubt it if there is one.
         folder: Where the run is kept, if anywhere.
         recipe: How the features were made, for a graph from tables; see `adagpr.data.tables.recipe`.
+        scaling: What is done to features before the model sees them.
     """
 
     record: dict[str, Any]
@@ -48,6 +49,7 @@ class Run:
     predictions: pa.Table
     folder: Path | None = None
     recipe: Mapping[str, Any] | None = None
+    scaling: FeatureScaling = UNSCALED
 
     def score(self, split: str, metric: str | None = None) -> float:
         """A score at the best epoch.
@@ -106,6 +108,10 @@ class Run:
         """The weight of each hop in each layer, if the model has such weights."""
         return self.model.coefficients()
 
+    def scaled(self, graph: Graph) -> Graph:
+        """A graph with features as they come, with its features as the model takes them."""
+        return graph.with_features(self.scaling(graph.x))
+
     def predict(self, graph: Graph, warnings: Mapping[str, np.ndarray] | None = None) -> pa.Table:
         """Predicts the class of every node of a graph with the features of the training.
 
@@ -123,10 +129,10 @@ class Run:
             )
         model = self.model.eval()
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-        labelled = replace(graph, y=self._training_labels(graph))
+        labelled = replace(self.scaled(graph), y=self._training_labels(graph))
         structure = model.structure(labelled, training["direction"], training["self_loops"], device)
         with torch.inference_mode(), compute_threads():
-            logits = model(features(graph.x).to(device), structure).cpu()
+            logits = model(features(labelled.x).to(device), structure).cpu()
         reasons = {**node_warnings(graph), **(warnings or {})}
         return class_table(pa.array(graph.node_ids.tolist()), logits, data["class_names"], self.temperature, reasons)
 
@@ -178,6 +184,7 @@ def make_record(
     scores: Mapping[str, Any],
     temperature: float,
     machine: Mapping[str, Any],
+    scaling: FeatureScaling,
 ) -> dict[str, Any]:
     """The record of a training that is over; ``machine`` is added to what is known of the machine."""
     model, best_epoch = state.model, state.stopping.best_epoch
@@ -196,6 +203,7 @@ def make_record(
         "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
         "machine": {**describe_machine(state.seconds), **machine, "recompute": model.recompute},
         "calibration": {"temperature": temperature},
+        "feature_scaling": scaling.kind,
     }
     coefficients = model.coefficients()
     return record if coefficients is None else {**record, "coefficients": coefficients.tolist()}
