@@ -49,6 +49,16 @@ def test_the_graph_tells_where_features_do_not() -> None:
     assert (blind.predict(x) == y)[30:].mean() < 0.7
 
 
+def test_units_of_features_do_not_matter_where_they_are_standardised() -> None:
+    x, y, adj = two_camps()
+    units = 10.0 ** np.arange(8)
+    one, other = (
+        make(feature_scaling="standardise").fit(each, y, adjacency=adj).predict_proba(each[:30], adj[:30, :30])
+        for each in (x, x * units)
+    )
+    np.testing.assert_allclose(one, other, atol=1e-3)
+
+
 def test_unlabelled_rows_are_no_class_and_none_means_that_all_have_one() -> None:
     x, y, adj = two_camps()
     given = np.where(np.arange(60) < 50, y, -1)

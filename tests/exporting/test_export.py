@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+import scipy.sparse as sp
 import torch
 
 from adagpr.data import csbm, load
@@ -61,6 +62,46 @@ def test_by_default_the_file_is_in_the_runs_folder(format_: Any, run: Run) -> No
     report = export(run.folder, format_)
     assert report.path == str(run.folder / f"exported{FORMATS[format_][0]}")
     assert Path(report.path).stat().st_size == report.num_bytes > 0
+
+
+@pytest.mark.parametrize("scaling", ["rows", "standardise"])
+@pytest.mark.parametrize("format_", FORMATS)
+def test_exported_networks_take_features_as_they_come(
+    format_: Any, scaling: str, data: tuple[Graph, Split], tmp_path: Path
+) -> None:
+    graph, split = data
+    assert isinstance(graph.x, torch.Tensor)
+    x = graph.x * torch.logspace(-2, 2, 10) + 3
+    x[4] = 0
+    graph = graph.with_features(x)
+    run = fit(graph, split, feature_scaling=scaling, **OPTIONS)
+    report = export(run, format_, tmp_path / "one", graph=graph)
+    assert report.measured is not None
+    assert report.measured.max_difference < 1e-4
+    with torch.no_grad():
+        expected = run.model.eval()(features(run.scaled(graph).x), operator(graph))
+    found = {"safetensors": _in_safetensors, "onnx": _in_onnx, "torch": _in_torch}[format_](tmp_path / "one", graph)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def _in_safetensors(path: Path, graph: Graph) -> torch.Tensor:
+    # As sparse features, for which it must say the same.
+    return torch.as_tensor(load_exported(path)(features(sp.csr_array(graph.x)), operator(graph)))
+
+
+def _in_onnx(path: Path, graph: Graph) -> torch.Tensor:
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return torch.as_tensor(session.run(None, _inputs(graph))[0])
+
+
+def _in_torch(path: Path, graph: Graph) -> torch.Tensor:
+    program = torch.export.load(str(path)).module()
+    return torch.as_tensor(program(*map(torch.from_numpy, _inputs(graph).values())))
+
+
+def _inputs(graph: Graph) -> dict[str, np.ndarray]:
+    assert isinstance(graph.x, torch.Tensor)
+    return {"x": graph.x.numpy(), **edge_inputs(graph)}
 
 
 def test_a_graph_in_memory_is_measured_where_it_is_given(tmp_path: Path) -> None:

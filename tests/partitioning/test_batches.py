@@ -102,6 +102,25 @@ def test_with_one_part_batches_are_the_whole_graph(
     assert record["data"]["is_approximate"] is False
 
 
+def test_batches_are_scaled_by_the_statistics_of_all_parts(clustered: tuple[Graph, Split], tmp_path: Path) -> None:
+    graph, split = clustered
+    assert isinstance(graph.x, torch.Tensor)
+    graph = graph.with_features(graph.x * torch.arange(1.0, 9.0) + 50)
+    options = {**SMALL, "feature_scaling": "auto"}
+    for num_parts in (1, 4):
+        partition_graph(graph, split, num_parts, tmp_path / f"parts-{num_parts}")
+        fit_partition(tmp_path / f"parts-{num_parts}", out=tmp_path / f"run-{num_parts}", per_batch=1, **options)
+    whole, one, four = fit(graph, split, **options), *(load_run(tmp_path / f"run-{number}") for number in (1, 4))
+    assert one.record["feature_scaling"] == "standardise"
+    assert one.history.equals(whole.history)
+    for name, tensor in whole.scaling.tensors.items():
+        torch.testing.assert_close(four.scaling.tensors[name], tensor, rtol=1e-12, atol=1e-12)
+    # What was measured on the whole graph is what the run says of that graph.
+    said = four.predict(graph)["prediction"].to_pylist()
+    known = dict(zip(*(four.predictions[name].to_pylist() for name in ("node_id", "prediction")), strict=True))
+    assert said == [known[node] for node in graph.node_ids.tolist()]
+
+
 def test_a_record_of_batches_says_that_it_is_approximate(clustered: tuple[Graph, Split], tmp_path: Path) -> None:
     graph, split = clustered
     partition_graph(graph, split, 6, tmp_path / "parts")

@@ -38,8 +38,9 @@ def record_of(folder: Path) -> dict[str, dict[str, float]]:
 
 @pytest.mark.parametrize("model", ["adagpr", "adagpr-signed"])
 def test_two_ranks_reach_what_one_does(model: str, parts: Path, tmp_path: Path) -> None:
-    metric = ["--set", "metric=roc_auc", "--set", "monitor=val_metric"]
-    words = ["train", "--partitions", str(parts), "--model", model, *EXACT, *metric]
+    asked = ["metric=roc_auc", "monitor=val_metric", "feature_scaling=standardise"]
+    options = [word for item in asked for word in ("--set", item)]
+    words = ["train", "--partitions", str(parts), "--model", model, *EXACT, *options]
     adagpr(*words, "--out", str(tmp_path / "one"))
     ranks = start_ranks(2, tmp_path, *words, "--out", str(tmp_path / "two"))
     assert exit_codes(ranks) == [0, 0], ranks[0].errors
@@ -47,6 +48,8 @@ def test_two_ranks_reach_what_one_does(model: str, parts: Path, tmp_path: Path) 
     assert one["val_loss"].to_pylist() == pytest.approx(two["val_loss"].to_pylist(), abs=1e-4)
     assert one["val_metric"].to_pylist() == pytest.approx(two["val_metric"].to_pylist(), abs=1e-3)
     assert record_of(tmp_path / "two")["machine"]["ranks"] == 2
+    own, both = ((tmp_path / name / "scaling.safetensors").read_bytes() for name in ("one", "two"))
+    assert own == both
     said = pq.read_table(tmp_path / "two" / "predictions.parquet")
     assert sorted(said["node_id"].to_pylist()) == list(range(300))
     # Complete runs are read, by every rank.

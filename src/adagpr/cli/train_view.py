@@ -13,7 +13,7 @@ from rich.text import Text
 from adagpr.cli.console import bold, facts, hops_that_fit, open_console, pluralize, show, show_section, table
 from adagpr.graph import Graph, Split
 from adagpr.task import METRICS, flat_name, flat_scores, primary_of, scores_of_result
-from adagpr.training import Run, Runs, summarise
+from adagpr.training import Run, Runs, scaling_sentence, summarise
 
 
 def show_runs(graph: Graph, splits: Sequence[Split], runs: Runs) -> None:
@@ -27,6 +27,7 @@ def show_runs(graph: Graph, splits: Sequence[Split], runs: Runs) -> None:
         Text.assemble(bold(graph.name), f": {size}"),
         f"split {splits[0].name if len(splits) == 1 else several}: {data['num_train']} training, "
         f"{data['num_val']} validation, {data['num_test']} test nodes",
+        *_scaled(runs[0].record),
         "",
     )
     is_own = graph.origin.get("name") == "tables"
@@ -56,6 +57,7 @@ def show_partition_run(record: dict[str, Any], folder: Path) -> None:
     parts, ranks = pluralize(record["config"]["scale"]["parts"], "part"), pluralize(machine.get("ranks", 1), "rank")
     show(
         f"{data['name']}: {size} in {parts}; {how}, {ranks}",
+        *_scaled(record),
         "",
         f"{', '.join(measured)}, "
         f"best epoch {result['best_epoch']} of {result['num_epochs']}, {machine['seconds']:.0f} s",
@@ -64,6 +66,12 @@ def show_partition_run(record: dict[str, Any], folder: Path) -> None:
     if "coefficients" in record:
         _show_coefficients(record["coefficients"])
     show(f"run folder  {folder}", f"page        adagpr report {folder}")
+
+
+def _scaled(record: dict[str, Any]) -> list[str]:
+    """What was done to the features, if anything was asked for."""
+    sentence = scaling_sentence(record)
+    return [] if sentence is None else [sentence]
 
 
 def _show_coefficients(layers: Sequence[Sequence[float]], mean: str = "") -> None:

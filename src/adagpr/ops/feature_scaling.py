@@ -38,8 +38,9 @@ LEAST_SUM = torch.finfo(torch.float32).tiny
 _DENSE_SHARE = 0.2
 
 # The rule of "auto"; `benchmarks/feature_scaling.py` measures both sides of it.
-_LARGEST_COLUMN = 4.0
+_SMALLEST_COLUMN, _LARGEST_COLUMN = 0.05, 4.0
 _MOST_UNEQUAL = 100.0
+_SMALLEST_ROW = 0.2
 _LARGEST_MEAN = 100.0
 
 
@@ -101,8 +102,9 @@ class FeatureStatistics:
         r"""What ``"auto"`` does.
 
         The size of a column is the root mean square of its values that are not 0: rare words are not small numbers.
-        Columns are standardised where the largest is far above 1, or far above the smallest; sparse ones only where
-        both are true, because rows of words differ in length.
+        Dense columns are standardised where the largest is far from 1 or far above the smallest. Sparse ones are where
+        it is both large and far above the smallest, because rows of words differ in length; where all are small, rows
+        are divided.
 
         A first step of Adam at rate :math:`\eta` moves every hidden value by :math:`\eta \sum_j |m_j|`, at all nodes
         alike. Where that is a lot, the means are taken off; where that would take too much memory, rows are divided.
@@ -113,7 +115,12 @@ class FeatureStatistics:
         squares = self.squared_deviations + self.num_rows * self.mean**2
         sizes = np.sqrt(squares[used] / self.num_values[used])
         is_large, is_unequal = sizes.max() > _LARGEST_COLUMN, sizes.max() > _MOST_UNEQUAL * sizes.min()
-        if (is_large and is_unequal) or (not self.is_sparse and (is_large or is_unequal)):
+        if self.is_sparse:
+            if is_large and is_unequal:
+                return "standardise"
+            if sizes @ self.num_values[used] < _SMALLEST_ROW * self.num_rows:
+                return "rows"
+        elif is_large or is_unequal or sizes.max() < _SMALLEST_COLUMN:
             return "standardise"
         if np.abs(self.mean).sum() <= _LARGEST_MEAN:
             return "none"

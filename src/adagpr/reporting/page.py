@@ -16,7 +16,7 @@ from adagpr.insight import Comparison, DatasetFiles, Explanation, compare
 from adagpr.reporting.charts import SECTIONS
 from adagpr.reporting.reported_model import ReportedModel, read_model
 from adagpr.task import METRICS, scores_of_result
-from adagpr.training import Run
+from adagpr.training import Run, scaling_sentence
 
 
 def report(
@@ -201,7 +201,8 @@ def _sentences(model: ReportedModel) -> list[str]:
             f"Test less training error is {100 * gap.error_gap:+.1f} points; the paper's bound allows "
             f"10^{gap.log10_total:.1f}, {says}."
         )
-    return [*messages, *model.left_out]
+    scaled = scaling_sentence(model.record)
+    return [*messages, *([] if scaled is None else [scaled]), *model.left_out]
 
 
 def _worth(found: Explanation) -> str:

@@ -26,7 +26,7 @@ from adagpr.training.folder import load_run, read_record, saved_epochs
 from adagpr.training.many import Job, Runs, fit_all, fit_group, group_size, hop_0_options, in_groups, summarise
 from adagpr.training.partitioned import fit_partition
 from adagpr.training.predict import Predictor, predict
-from adagpr.training.run import Run, coefficient_column
+from adagpr.training.run import Run, coefficient_column, scaling_sentence
 from adagpr.training.state import Epoch, OnEpoch, State, Stopping
 from adagpr.training.threads import ThreadChoice
 from adagpr.training.workers import begin_child, spread
@@ -67,6 +67,7 @@ __all__ = [
     "read_record",
     "resolve",
     "saved_epochs",
+    "scaling_sentence",
     "set_memory",
     "spread",
     "summarise",

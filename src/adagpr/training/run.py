@@ -177,6 +177,19 @@ class Run:
         return page
 
 
+def scaling_sentence(record: Mapping[str, Any]) -> str | None:
+    """What a record says was done to the features, where anything was asked for."""
+    asked, kind = record["config"]["training"].get("feature_scaling"), record.get("feature_scaling", "none")
+    if asked is None:
+        return None
+    words = {
+        "none": "Features are taken as they are",
+        "rows": "Each row of features is divided by its sum of absolute values",
+        "standardise": "Columns of features are standardised",
+    }
+    return f"{words[kind]}{' (chosen by feature_scaling=auto)' if asked == 'auto' else ''}."
+
+
 def make_record(
     state: State,
     config: Mapping[str, Any],
