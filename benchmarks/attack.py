@@ -59,7 +59,8 @@ from adagpr.system import describe_machine
 from adagpr.training import fit, fit_partition
 
 SECONDS, MEGABYTES = 30.0, 1000.0
-TINY = {"num_layers": 2, "hidden_channels": 8, "num_coeffs": 3, "max_epochs": 12, "patience": None, "theta": 0.5}
+TINY = {"num_layers": 2, "hidden_channels": 8, "num_coeffs": 3, "max_epochs": 12, "patience": None, "theta": 0.5,
+        "feature_scaling": "standardise"}  # fmt: skip
 WORDS = [word for key, value in TINY.items() for word in ("--set", f"{key}={'none' if value is None else value}")]
 ROOT = Path(__file__).parents[1]
 
@@ -199,7 +200,8 @@ REPRODUCE = ("reproduce", "evolution", "--only", "texas", "--out", "out", "--job
 TUNE = ("tune", "csbm", "--trials", "4", "--jobs", "1", "--out", "study",
         *(word for key, value in {**TINY, "max_epochs": 4}.items() for word in ("--set", f"{key}={'none' if value is None else value}")))  # fmt: skip  # noqa: E501
 NAMED = ("--dataset", "nodes.csv", "--dataset", "edges.csv")
-READ_RUN = ("config.toml", "record.json", "model.safetensors", "history.parquet", "predictions.parquet", "recipe.json")
+READ_RUN = ("config.toml", "record.json", "model.safetensors", "scaling.safetensors", "history.parquet",
+            "predictions.parquet", "recipe.json")  # fmt: skip
 KINDS = {
     "checkpoints": Kind(checkpoint, ("run/checkpoint/*", "run/config.toml"),
                         (("train", "csbm", "--set", "data.num_nodes=100", *WORDS, "--out", "run"),)),

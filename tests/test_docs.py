@@ -53,6 +53,7 @@ def test_the_readme_shows_what_the_demo_printed() -> None:
         ("stopping_rule.py", "stopping.md"),
         ("paper_configs.py", "coefficients.md"),
         ("depth_figure.py", "models.md"),
+        ("feature_scaling.py", "models.md"),
         ("reading.py", "reading.md"),
         ("spectra.py", "reading.md"),
     ],
