@@ -155,12 +155,16 @@ def progress(*, remaining: bool = False) -> Iterator[Bars]:
 
 @contextmanager
 def training_bar(
-    folder: Path | Callable[[], Path | None], options: dict[str, Any], num_runs: int = 1, without_graph: bool = False
+    folder: Path | Callable[[], Path | None],
+    model: str,
+    options: dict[str, Any],
+    num_runs: int = 1,
+    without_graph: bool = False,
 ) -> Iterator[tuple[Callable[[int], Callable[..., None]], Callable[[int], None]]]:
     """A bar for each run under way; if the command is stopped, it says how the runs in ``folder`` resume."""
-    from adagpr.training import TrainingConfig
+    from adagpr.training import training_options
 
-    max_epochs = options.get("max_epochs", TrainingConfig.model_fields["max_epochs"].default)
+    max_epochs = {**training_options(model), **options}["max_epochs"]
     total = num_runs * (1 + without_graph)
     with interruptible(folder), progress() as bars:
 

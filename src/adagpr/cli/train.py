@@ -76,7 +76,10 @@ def train(
     graph, splits = load_data(request, data_root, with_notes=bool(tables) and not as_json)
     folders: list[Path] = []
     num_runs = len(splits) * len(seeds)
-    with training_bar(lambda: next(iter(folders), None), request.options, num_runs, without_graph) as (start, end):
+    with training_bar(lambda: next(iter(folders), None), request.model, request.options, num_runs, without_graph) as (
+        start,
+        end,
+    ):
         runs = adagpr.fit_all(
             graph,
             splits,
@@ -137,7 +140,7 @@ def _train_on_parts(
     is_first = os.environ.get("RANK", "0") == "0"
     run = out or Path("runs") / f"{folder.name}-{request.model}-seed-{seeds[0]}"
     options = {**request.options, "seed": seeds[0], "per_batch": batch_parts, "border": border}
-    with training_bar(run, request.options) as (start, _):
+    with training_bar(run, request.model, request.options) as (start, _):
         on_epoch = start(0) if is_first else None
         record = adagpr.fit_partition(folder, request.model, out=run, on_epoch=on_epoch, **options)
     if is_first and as_json:

@@ -222,7 +222,8 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "AdaGPRClassifier: graph must be a Graph, or a pair of an adjacency matrix and the features of all "
                 f"nodes, got {type(self.graph).__name__}."
             )
-        compact = compact_features(check_array(self.graph[1], accept_sparse="csr", dtype=FLOATS, estimator=self))
+        x = check_array(self.graph[1], accept_sparse="csr", dtype=FLOATS, estimator=self, input_name="X")
+        compact = compact_features(x)
         return compact, rows.read_adjacency(self.graph[0], compact.shape[0])
 
     def _positions(self, x: Any, adjacency: Any) -> np.ndarray:

@@ -200,7 +200,10 @@ class FeatureScaling:
         if self.kind == "none":
             return x
         if not isinstance(x, sp.csr_array):
-            return torch.cat([self._scaled(rows.double()).to(x.dtype) for rows in _blocks(x)])
+            out = torch.empty_like(x)
+            for rows, place in zip(_blocks(x), _blocks(out), strict=True):
+                place.copy_(self._scaled(rows.double()))
+            return out
         if self.shift is not None and bool(self.shift.any()):
             return self(torch.from_numpy(x.toarray()))
         values = x.data.astype(np.float64)

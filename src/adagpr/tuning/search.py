@@ -48,6 +48,7 @@ from adagpr.training import (
     config_digest,
     open_run,
     resolve,
+    training_options,
 )
 from adagpr.tuning.places import best_place, counted, draw_after, finished, open_places
 from adagpr.tuning.storage import begin_trial, is_server, load_study, storage_failures, without_retries
@@ -267,7 +268,7 @@ def objective(study: Study, trial: optuna.Trial, folder: Path | None = None) -> 
     Checkpoints are kept in ``folder``, from which an earlier attempt is continued.
     """
     options = study.options(study.space.suggest(trial))
-    max_epochs = options.get("max_epochs", TrainingConfig().max_epochs)
+    max_epochs = {**training_options(study.model), **options}["max_epochs"]
     report = _Report(trial, max_epochs, len(study.tuned), study.config)
     started = time.perf_counter()
     outcome = ""
