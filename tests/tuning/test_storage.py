@@ -12,6 +12,7 @@ import pytest
 
 from adagpr.errors import InputError, StorageError
 from adagpr.tuning import storage
+from adagpr.tuning.journal import JournalLock
 from adagpr.tuning.storage import create_study, held, is_server, without_password
 
 
@@ -38,7 +39,7 @@ def test_half_a_line_of_a_killed_process_is_removed_and_the_rest_kept(tmp_path: 
 
 
 def hold_for_ever(path: str) -> None:
-    storage._JournalLock(path).acquire()
+    JournalLock(Path(path)).acquire()
     Path(f"{path}.held").touch()
     threading.Event().wait()
 
@@ -65,7 +66,7 @@ def test_a_journal_serves_one_command_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize("content", ["not json\n\n", "{}\n", "[1]\n", '{"op_code": 99, "worker_id": "a"}\n'])
+@pytest.mark.parametrize("content", ["not json\n\n", "text\n", "{}\n", "[1]\n", '{"op_code": 99, "worker_id": "a"}\n'])
 def test_a_file_that_is_no_journal_is_refused(content: str, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text(content)

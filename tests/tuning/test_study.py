@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import threading
@@ -203,6 +204,30 @@ def test_a_complete_study_is_read(tmp_path: Path, quick_tune: Tune, finished_stu
     assert quick_tune(folder) == stored == quick_tune(folder, num_trials=3)
     assert (folder / "index.html").exists()
     assert not (folder / "journal.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "finding"),
+    [
+        (r'"param_value_internal":[^,]*', '"param_value_internal":1e300', "isn't contained in the distribution"),
+        (r'"param_value_internal":[^,]*', '"param_value_internal":[1]', "float-castable value is expected"),
+        (r'"param_name":"[^"]*"', '"param_name":null', "must be a valid string, got None"),
+        (r'"epochs":\d*,', "", "result.epochs is missing"),
+        (r'"values":\[[^]]*\]', '"values":["low"]', "must be a valid number, got 'low'"),
+        (r'"place":\d*', '"place":"first"', "place must be a valid integer, got 'first'"),
+        (r'"place":\d*', '"place":99', "the trials must have the numbers 0 to"),
+    ],
+)
+def test_a_journal_with_an_impossible_value_is_refused_by_name(
+    was: str, becomes: str, finding: str, tmp_path: Path, quick_tune: Tune, finished_study: Path
+) -> None:
+    path = shutil.copytree(finished_study, tmp_path / "copy") / "journal.jsonl"
+    text, num_changed = re.subn(was, becomes, path.read_text(), count=1)
+    path.write_text(text)
+    assert num_changed == 1
+    with pytest.raises(InputError, match=re.escape(finding)) as refused:
+        quick_tune(path.parent, num_trials=7)
+    assert str(path) in str(refused.value)
 
 
 def test_more_trials_can_be_added_and_the_earlier_test_stays_on_record(tmp_path: Path, quick_tune: Tune) -> None:

@@ -32,7 +32,7 @@ from adagpr.schemas.records import (
     RunRecipe,
     RunRecord,
 )
-from adagpr.schemas.studies import StudyConfig, StudyRecord
+from adagpr.schemas.studies import StudyConfig, StudyRecord, TrialAttributes
 
 __all__ = [
     "RECORD_FORMAT",
@@ -51,6 +51,7 @@ __all__ = [
     "RunRecord",
     "StudyConfig",
     "StudyRecord",
+    "TrialAttributes",
     "check_columns",
     "check_tensors",
     "conform",

@@ -1,4 +1,4 @@
-"""The fields of the files of a study, as in `adagpr.schemas.records`; its journal is read by Optuna."""
+"""The fields of the files of a study, as in `adagpr.schemas.records`; Optuna reads the lines of its journal."""
 
 from __future__ import annotations
 
@@ -20,6 +20,40 @@ class StudyConfig(Stored):
     storage: str
 
 
+class _Worker(Stored):
+    host: str
+    pid: Number
+
+
+class _TrialResult(Stored):
+    seed: Number
+    epochs: Number
+    graph_sha256: list[str]
+    val_acc: Fraction | None = None
+    pruned_because: str = ""
+    seconds: Nonnegative
+
+
+class TrialAttributes(Stored):
+    """A trial of the journal, as Optuna read it, running or not."""
+
+    number: Number
+    is_complete: bool
+    params: dict[str, Any]
+    values: list[Finite] | None
+    intermediate_values: dict[int, Finite]
+    place: Number | None = None
+    first: Number | None = None
+    worker: _Worker | None = None
+    result: _TrialResult | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.is_complete and self.values is None:
+            raise ValueError(f"trial {self.number} is complete, but has no value")
+        return self
+
+
 class _Shown(Stored):
     split: str
     num_labels: Number
@@ -38,12 +72,12 @@ class _Trial(Stored):
     params: dict[str, Any]
     val_acc: Fraction | None = None
     val_metric: Fraction | None = None
-    epochs: Number = 0
+    epochs: Number | None = None
     machine: _TrialMachine
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.state == "complete" and None in (self.value, self.val_acc, self.machine.seconds):
+        if self.state == "complete" and None in (self.value, self.val_acc, self.epochs, self.machine.seconds):
             raise ValueError(f"trial {self.number} is complete, but was not measured")
         return self
 
@@ -127,6 +161,9 @@ class StudyRecord(Stored):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        numbers = [trial.number for trial in self.trials]
+        if self.format > 1 and numbers != [*range(len(numbers))]:
+            raise ValueError(f"the trials must have the numbers 0 to {len(numbers) - 1}")
         chosen = [(trial.value, trial.params) for trial in self.trials if trial.number == self.best.number]
         if chosen != [(self.best.value, self.best.params)]:
             raise ValueError(f"best is not trial {self.best.number}")
@@ -134,4 +171,9 @@ class StudyRecord(Stored):
             missing = {*self.study.space.search} - {*trial.params}
             if trial.state == "complete" and missing:
                 raise ValueError(f"trial {trial.number} has no {min(missing)}")
+            for name, value in trial.params.items():
+                choices = self.study.space.search.get(name, {}).get("choices")
+                fits = isinstance(value, int | float) if choices is None else value in choices
+                if not fits:
+                    raise ValueError(f"trial {trial.number} cannot have the {name} {value!r}")
         return self

@@ -1,9 +1,5 @@
 """Where a study's trials are kept: a journal file for one machine, PostgreSQL for several.
 
-The journal is Optuna's: a text file with one JSON object per line, and nothing in it is ever executed. Optuna's lock
-is a file that a killed process leaves behind, and half a line that it wrote would spoil all that follows. Here the
-operating system holds the lock, and whoever takes it removes such a line first.
-
 A server may be away for a while. Each call of the storage is one transaction, which is repeated until the server
 answers. If the server committed the first one and only the answer was lost, then a trial is not created again, because
 it carries a mark that is looked for; one that was ended stays ended; other calls write what is there already.
@@ -27,13 +23,13 @@ import tenacity
 from filelock import FileLock, Timeout
 from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, RDBStorage
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy import NullPool, create_engine, event, text
 from sqlalchemy.engine import URL, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 
-from adagpr.errors import InputError, StorageError, reason_of
+from adagpr.errors import InputError, StorageError
+from adagpr.tuning.journal import Journal
 
 # How long a server that does not answer is waited for.
 RETRY_SECONDS = 120.0
@@ -142,31 +138,9 @@ def _storage(address: str, forks: bool = True) -> BaseStorage:
     if is_server(address):
         return _ServerStorage(address, forks)
     try:
-        backend = JournalFileBackend(address, lock_obj=_JournalLock(address))  # type: ignore[arg-type]
-        return optuna.storages.JournalStorage(backend)
+        return Journal(Path(address))
     except OSError as error:
         raise InputError(f"Cannot write {address}: {error.strerror}.") from error
-    except (ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
-        raise InputError(f"{address} is not a study's journal, or it is damaged: {reason_of(error)}.") from error
-
-
-class _JournalLock:
-    """The lock that a process holds while it writes to the journal; Optuna asks for these two methods."""
-
-    def __init__(self, address: str) -> None:
-        self._path = Path(address)
-        self._lock = FileLock(self._path.with_name(f".{self._path.name}.writing"), poll_interval=0.005)
-
-    def acquire(self) -> bool:
-        """Waits for the lock."""
-        self._lock.acquire()
-        with self._path.open("rb+") as file:
-            file.truncate(file.read().rfind(b"\n") + 1)
-        return True
-
-    def release(self) -> None:
-        """Lets go."""
-        self._lock.release()
 
 
 def _url(address: str) -> URL:
