@@ -7,7 +7,8 @@ or missing value, another file in its place), and runs a command that reads it, 
 
 - ``read``: exit code 0, the damage did not matter or was mended,
 - ``refused``: exit code 1 or 2 and one sentence,
-- bad: a traceback, another exit code, no sentence or several, over 30 seconds, too much memory, a file half written.
+- bad: a traceback, another exit code, no sentence or several, too much memory, a file half written, or over 30 seconds
+  without those in which other processes had the cores.
 
 Bad cases are listed with what repeats them: ``--kinds KIND --only NUMBER`` damages the same file in the same way.
 """
@@ -230,7 +231,8 @@ KINDS = {
     "feather": table_kind("feather", lambda table, path: feather.write_feather(table, str(path))),
     "npz": Kind(npz, ("graph.npz",), (("train", "graph.npz", *WORDS, "--out", "out"),)),
     "configurations": Kind(configuration, ("config.toml", "space.toml"), (
-        ("train", "--config", "config.toml", "--out", "out"),
+        # Without the file's epochs the defaults would train for minutes, as they should.
+        ("train", "--config", "config.toml", "--set", "max_epochs=4", "--out", "out"),
         ("tune", "csbm", "--space", "space.toml", "--trials", "1", "--jobs", "1", "--set", "max_epochs=2",
          "--out", "out"))),
 }  # fmt: skip
@@ -274,6 +276,8 @@ def observe(words: tuple[str, ...], folder: Path) -> tuple[str, float, float, st
     process = multiprocessing.get_context("fork").Process(target=child, args=(words, folder, said))
     process.start()
     process.join(SECONDS)
+    while SECONDS is not None and process.is_alive() and time.monotonic() - began - queued(process.pid) < SECONDS:
+        process.join(1.0)
     seconds = time.monotonic() - began
     if process.is_alive():
         with contextlib.suppress(ProcessLookupError):
@@ -282,7 +286,8 @@ def observe(words: tuple[str, ...], folder: Path) -> tuple[str, float, float, st
         return "hang", seconds, 0.0, said.read_text(errors="replace")[-500:]
     text = said.read_text(errors="replace")
     peak = scratch / "peak"
-    megabytes = float(peak.read_text()) if peak.exists() else 0.0
+    megabytes, waited = map(float, peak.read_text().split()) if peak.exists() else (0.0, 0.0)
+    seconds -= waited
     if "Traceback (most recent call last)" in text:
         return "traceback", seconds, megabytes, text[-3000:]
     if process.exitcode not in (0, 1, 2):
@@ -296,6 +301,15 @@ def observe(words: tuple[str, ...], folder: Path) -> tuple[str, float, float, st
     if len(last) != 1 or errors[-1] != last[0] or "\x1b" in text or len(last[0]) > 1000:
         return "no sentence", seconds, megabytes, text[-1000:]
     return "refused", seconds, megabytes, text[-300:]
+
+
+def queued(pid: int | None) -> float:
+    """Seconds that a process and those that it started have waited for a core while others had it."""
+    delays = [0]
+    with contextlib.suppress(OSError):
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        delays = [int(Path(f"/proc/{each}/schedstat").read_text().split()[1]) for each in (str(pid), *children)]
+    return sum(delays) / 1e9
 
 
 def child(words: tuple[str, ...], folder: Path, said: Path) -> None:
@@ -325,9 +339,8 @@ def child(words: tuple[str, ...], folder: Path, said: Path) -> None:
     sys.stderr.flush()
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text().splitlines()
-        (folder.parent / "peak").write_text(
-            str(int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024)
-        )
+        megabytes = int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+        (folder.parent / "peak").write_text(f"{megabytes} {queued(os.getpid())}")
     os._exit(code if isinstance(code, int) else 0 if code is None else 1)
 
 

@@ -76,7 +76,7 @@ BAD: list[tuple[list[str], str]] = [
     (["digits", "--set", "seed=1"], "cannot hold seed"),
     (["digits", "--seed", "-1"], "seed must be greater than or equal to 0, got -1"),
     (["digits", "--storage", "mysql://me:secret@host/db"], "a file or postgresql://USER@HOST/DATABASE"),
-    (["digits", "--storage", "."], "got the folder '.'"),
+    (["digits", "--storage", "."], "got '.', a folder, a pipe or a device"),
     (["digits", "--storage", "nowhere/a.jsonl"], "Cannot write nowhere/"),
 ]
 

@@ -144,3 +144,15 @@ def test_an_address_that_is_no_url_becomes_no_file_name(address: str) -> None:
     with pytest.raises(InputError, match="A storage is a file or postgresql") as error:
         is_server(address)
     assert "s3cret" not in str(error.value)
+
+
+def test_no_piece_of_a_password_is_taken_for_a_host() -> None:
+    with pytest.raises(InputError, match="write an @ of the password as %40"):
+        create_study("one", "postgresql://u:s3@cret/x@127.0.0.1:1/d")
+
+
+@pytest.mark.parametrize("address", ["/dev/full", "/dev/zero", "{}/pipe", "{}"])
+def test_a_journal_that_never_ends_is_refused(address: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="a folder, a pipe or a device"), held(address.format(tmp_path)):
+        pass

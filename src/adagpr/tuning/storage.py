@@ -120,8 +120,10 @@ def held(address: str) -> Iterator[None]:
         yield
         return
     path = Path(address)
-    if path.is_dir():
-        raise InputError(f"A storage is a file or postgresql://USER@HOST/DATABASE, got the folder '{address}'.")
+    if path.exists() and not path.is_file():
+        raise InputError(
+            f"A storage is a file or postgresql://USER@HOST/DATABASE, got '{address}', a folder, a pipe or a device."
+        )
     with contextlib.ExitStack() as stack:
         try:
             path.open("ab").close()
@@ -144,6 +146,9 @@ def _storage(address: str, forks: bool = True) -> BaseStorage:
 
 
 def _url(address: str) -> URL:
+    if address.partition("?")[0].count("@") > 1:
+        # What follows the first would be looked up as a host, and shown.
+        raise InputError("In the address of a storage, write an @ of the password as %40, or set PGPASSWORD instead.")
     try:
         url = make_url(address).set(drivername="postgresql+psycopg")
         return url.set(query={**_CONNECTION, **url.query})
