@@ -42,6 +42,8 @@ from adagpr.tuning import search
 # What the commands load when they need it is loaded here once: the processes that run them are forked from this one.
 for room in ("experiments", "exporting", "insight", "reporting", "tuning"):
     importlib.import_module(f"adagpr.{room}")
+importlib.import_module("optuna.importance")
+importlib.import_module("sklearn.ensemble")
 
 TINY = {"data.num_nodes": 200, "num_layers": 2, "hidden_channels": 8, "max_epochs": 12, "patience": "none"}
 WORDS = tuple(word for key, value in TINY.items() for word in ("--set", f"{key}={value}"))

@@ -48,6 +48,15 @@ def test_a_column_of_nothing_but_infinite_numbers_is_refused() -> None:
         fit_recipe(read_table({"a": [INF, None, -INF], "b": range(3)}, "nodes"), ["a", "b"])
 
 
+def test_of_very_many_columns_some_are_named_and_the_others_counted() -> None:
+    constant = {f"c{number}": [1, 1, 1] for number in range(400)}
+    with pytest.raises(InputError, match=r"'c19' is left out.*There are 380 more sentences like these\.") as error:
+        fit_recipe(read_table(constant, "nodes"), [*constant])
+    assert len(str(error.value)) < 2000
+    features = fit_recipe(read_table({**constant, "a": [1, 2, 3]}, "nodes"), [*constant, "a"])
+    assert len(features.messages) == 22
+
+
 def both(tmp_path: Path, ending: str, nodes: dict[str, Any], edges: dict[str, Any]) -> tuple[str, ...]:
     """The notes on two tables, once they are known to be the same whole and in batches, as the graphs are."""
     files = saved(tmp_path, ending, nodes, edges)

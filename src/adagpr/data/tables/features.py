@@ -49,6 +49,8 @@ MIN_WORDS = 256
 # From this share of missing values on, a feature says where they are.
 _MANY_MISSING = 0.01
 _NUM_NAMES = 5
+# A table may have a hundred thousand columns; beyond so many sentences on them the others are counted.
+_MOST_MESSAGES = 20
 
 
 @dataclass(eq=False)
@@ -92,7 +94,7 @@ def fit_recipe(table: TableData, columns: Sequence[str], *, as_is: bool = False,
             blocks.append(found[1])
     if not entries:
         raise _nothing_left(table, messages)
-    return Features(Recipe(columns=tuple(entries)), join_blocks(blocks), (_summary(entries), *messages))
+    return Features(Recipe(columns=tuple(entries)), join_blocks(blocks), (_summary(entries), *_shortened(messages)))
 
 
 def as_is_columns(
@@ -116,7 +118,7 @@ def as_is_columns(
             messages.append(f"Column '{column}' is left out: {reason or 'it holds no numbers'}.")
     if not entries:
         raise _nothing_left(table, messages)
-    return entries, [_summary(entries), *messages]
+    return entries, [_summary(entries), *_shortened(messages)]
 
 
 def _known_kind(table: TableData | TableFile, column: str) -> Kind:
@@ -155,8 +157,13 @@ def _nothing_made(table: TableData | TableFile, column: str, reason: str) -> Inp
     return InputError(f"{table.where(column)}: no feature can be made of {_type(table, column)}.")
 
 
+def _shortened(messages: Sequence[str]) -> list[str]:
+    more = len(messages) - _MOST_MESSAGES
+    return [*messages[:_MOST_MESSAGES], *([f"There are {more} more sentences like these."] if more > 0 else [])]
+
+
 def _nothing_left(table: TableData | TableFile, messages: Sequence[str]) -> InputError:
-    reasons = " ".join(messages) or "There are none beside ids and labels."
+    reasons = " ".join(_shortened(messages)) or "There are none beside ids and labels."
     return InputError(f"{table.name}: no column is left to make features of. {reasons}")
 
 
