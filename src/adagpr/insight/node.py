@@ -18,6 +18,14 @@ three ways:
   :math:`z = b_{out} + b_{in}\text{'s part} + \sum_t c_t`. A product may stay at its node, by its self loop;
 - by source: what the features of each node gave. :math:`z = b_{out} + b_{in}\text{'s part} + \sum_u s_u`.
 
+A layer may have several operators, each with its own coefficients and map, an own map :math:`E` and a shift :math:`b`,
+see `adagpr.nn.LayerView`. Paths then go through any operator, or take no product and stay at their node through
+:math:`E`, whose part :math:`o_l = \langle g_l E^\top, H_{l-1} \rangle` is beside the hops. The shifts
+:math:`d_l = \langle g_l, b_l \rangle` are beside the biases: they add to all three sums, and at every layer
+:math:`z = b_{out} + \sum_{j \ge l} (r_j + d_j) + o_l + \sum_k f_{lk}`. A trained batch normalisation is in the maps and
+the shift. Layer normalisation takes the mean of each row, which is linear, and divides by its deviation, which is
+frozen as the ReLUs are.
+
 All is computed in float64 by one pass backwards over the nodes that the prediction can depend on, with one gradient for
 each number of hops taken so far; from `MOST_HOPS` on they share one, so memory does not grow with depth.
 """
@@ -25,7 +33,7 @@ each number of hops taken so far; from `MOST_HOPS` on they share one, so memory 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,8 +42,8 @@ from torch import Tensor
 
 from adagpr.errors import InputError
 from adagpr.graph import Graph
-from adagpr.nn import Model
-from adagpr.ops import Direction, features, linear, normalised, operator
+from adagpr.nn import LayerView, Model
+from adagpr.ops import NORM_EPSILON, Direction, features, linear, to_scipy
 
 MOST_HOPS = 16
 
@@ -45,8 +53,10 @@ class LayerFlow:
     """What one layer took in on the way to the logit: from the layer before through each hop, and from ``H_0``."""
 
     layer: int
-    hops: tuple[float, ...]
+    hops: tuple[float, ...]  # one for each of `Model.hop_names`
     from_h0: float
+    own_map: float = 0.0  # from the layer before through the node's own map, where there is one
+    shift: float = 0.0  # what the layer's shift adds
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,8 @@ class NodeExplanation:
     sources: tuple[Source, ...]  # the other nodes whose features add or take most, largest first
     others: float  # what the features of all remaining nodes add together
     num_sources: int  # other nodes that add anything but 0
+    hop_names: tuple[str, ...]  # of the layers' hops
+    bias_layers: float = 0.0  # what the shifts of all layers add
 
 
 def explain_node(
@@ -93,11 +105,10 @@ def explain_node(
     network = _Network.frozen(model, graph, direction, self_loops)
     logits = network.logits[position]
     target = int(logits.argmax())
-    matrix = normalised(graph, direction, self_loops)
-    hops = distances(matrix, [position], total_hops(network.coeffs, network.alphas))[:, 0]
+    hops = distances(all_links(network.matrices), [position], network.total_hops)[:, 0]
     reached = np.flatnonzero(hops >= 0)
-    transpose = sp.csr_array(matrix[reached][:, reached].T)
-    flows, parts, bias_in = _backwards(network, transpose, reached, position, target)
+    transposes = [sp.csr_array(matrix[reached][:, reached].T) for matrix in network.matrices]
+    flows, parts, bias_in = _backwards(network, transposes, reached, position, target)
     by_source, nodes = parts.sum(0), reached != position
     order = np.argsort(-np.abs(by_source), kind="stable")
     named = [i for i in order if nodes[i] and by_source[i] != 0][:num_sources]
@@ -119,6 +130,8 @@ def explain_node(
         ),
         others=float(by_source[nodes].sum() - by_source[named].sum()),
         num_sources=int((by_source[nodes] != 0).sum()),
+        hop_names=model.hop_names(),
+        bias_layers=sum(flow.shift for flow in flows),
     )
 
 
@@ -131,12 +144,48 @@ def _position(graph: Graph, node: object) -> int:
 
 
 @dataclass(frozen=True, eq=False)
+class _Layer:
+    """A layer as arrays; with ``inverse`` all but its shift is scaled row by row."""
+
+    coeffs: np.ndarray  # [operators, hops]
+    maps: list[np.ndarray]  # P of each operator
+    residual: np.ndarray  # Q
+    own: np.ndarray | None  # E
+    shift: np.ndarray | None  # b
+    inverse: np.ndarray | None  # of the deviation of each node's row, with layer normalisation
+
+    @classmethod
+    def frozen(cls, view: LayerView, coeffs: np.ndarray, matrices: list[sp.csr_array], h: np.ndarray) -> _Layer:
+        """The layer at what it did with ``h``."""
+        maps = [item.numpy() for item in view.operator_maps().values()]
+        own, shift = (None if item is None else item.numpy() for item in (view.own, view.shift))
+        layer = cls(coeffs, maps, view.residual_map().numpy(), own, shift, None)
+        if view.row_norm is None:
+            return layer
+        inverse = 1 / np.sqrt(layer.sum_of_maps(h, matrices).var(1) + NORM_EPSILON)
+        # To take away each row's mean is a map, too.
+        centred = (np.eye(h.shape[1]) - 1 / h.shape[1]) * view.row_norm.numpy()
+        own = None if own is None else own @ centred
+        return replace(layer, maps=[item @ centred for item in maps], own=own, inverse=inverse)
+
+    def sum_of_maps(self, h: np.ndarray, matrices: list[sp.csr_array]) -> np.ndarray:
+        """What the operators and the own map make of ``h``."""
+        total = np.zeros_like(h) if self.own is None else h @ self.own
+        for coeffs, weight, matrix in zip(self.coeffs, self.maps, matrices, strict=True):
+            power = h
+            for hop, coefficient in enumerate(coeffs):
+                power = matrix @ power if hop else power
+                total = total + coefficient * power @ weight
+        return total
+
+
+@dataclass(frozen=True, eq=False)
 class _Network:
     """A network in float64 and all that it computed for a graph."""
 
-    coeffs: np.ndarray  # [layers, hops], to the bit those of the model
-    alphas: list[float]
-    maps: list[tuple[np.ndarray, np.ndarray]]  # P and Q of each layer
+    layers: list[_Layer]
+    matrices: list[sp.csr_array]  # of the operators
+    total_hops: int
     from_features: np.ndarray  # what of the first hidden matrix is due to features; the rest is due to the bias
     hidden: list[np.ndarray]  # the first hidden matrix and the output of every layer
     weight_out: np.ndarray  # one row per class
@@ -151,24 +200,30 @@ class _Network:
             raise InputError(f"The model '{model.name}' has no layers with coefficients to explain.")
         coeffs = coeffs.cpu().double()
         exact = model.with_coefficients(coeffs).cpu().double().eval()
-        op = operator(graph, direction, self_loops, torch.float64)
+        operators = exact.operators(graph, direction, self_loops, torch.float64)
+        matrices = [to_scipy(item.matrix) for item in operators.values()]
         lin_in, lin_out = exact.outer_maps()
         mapped = linear(features(graph.x, torch.float64), lin_in.weight, torch.zeros_like(lin_in.bias))
-        hidden = list(exact.hidden_matrices((mapped + lin_in.bias).relu(), op))
+        structure = exact.prepare(graph, **operators)
+        hidden = [h.numpy() for h in exact.hidden_matrices((mapped + lin_in.bias).relu(), structure)]
+        views, by_operator = exact.layer_views(), coeffs.view(len(coeffs), len(operators), -1).numpy()
         return cls(
-            coeffs=coeffs.numpy(),
-            alphas=[view.alpha for view in exact.layer_views()],
-            maps=[(own.numpy(), residual.numpy()) for own, residual in (view.maps() for view in exact.layer_views())],
-            from_features=(mapped * (hidden[0] > 0)).numpy(),
-            hidden=[h.numpy() for h in hidden],
+            layers=[
+                _Layer.frozen(view, own, matrices, h)
+                for view, own, h in zip(views, by_operator, hidden[:-1], strict=True)
+            ],
+            matrices=matrices,
+            total_hops=total_hops(coeffs.numpy(), [view.alpha for view in views], len(operators), views[0].own is None),
+            from_features=(mapped.numpy() * (hidden[0] > 0)),
+            hidden=hidden,
             weight_out=lin_out.weight.numpy(),
             bias_out=lin_out.bias.numpy(),
-            logits=lin_out(hidden[-1]),
+            logits=lin_out(torch.from_numpy(hidden[-1])),
         )
 
 
 def _backwards(
-    network: _Network, transpose: sp.csr_array, reached: np.ndarray, position: int, target: int
+    network: _Network, transposes: list[sp.csr_array], reached: np.ndarray, position: int, target: int
 ) -> tuple[list[LayerFlow], np.ndarray, float]:
     """The flow into each layer, what features gave by hops in all and by source, and what the input's bias gave."""
     hidden = [h[reached] for h in network.hidden]
@@ -180,25 +235,32 @@ def _backwards(
     parts = np.zeros((MOST_HOPS + 1, len(reached)))
     bias_in = 0.0
     flows: list[LayerFlow] = []
-    for number in reversed(range(len(network.maps))):
-        own, residual = network.maps[number]
-        mu = np.trim_zeros(network.coeffs[number], "b")
-        through, from_h0 = np.zeros(network.coeffs.shape[1]), 0.0
+    for number, layer in reversed([*enumerate(network.layers)]):
+        through = np.zeros_like(layer.coeffs)
+        from_h0 = own_map = shift = 0.0
         below: dict[int, np.ndarray] = {}
         for taken, above in gradients.items():
-            power = above * (hidden[number + 1] > 0)
-            to_h0 = power @ residual.T
+            masked = above * (hidden[number + 1] > 0)
+            if layer.shift is not None:
+                shift += float((masked * layer.shift).sum())
+            if layer.inverse is not None:
+                masked *= layer.inverse[reached, None]
+            to_h0 = masked @ layer.residual.T
             parts[taken] += (to_h0 * from_features).sum(1)
             bias_in += float((to_h0 * from_bias).sum())
             from_h0 += float((to_h0 * hidden[0]).sum())
-            power = power @ own.T
-            for hop, weight in enumerate(mu):
-                power = transpose @ power if hop else power
-                if weight != 0:
-                    through[hop] += weight * (power * hidden[number]).sum()
-                    key = min(taken + hop, MOST_HOPS)
-                    below[key] = below[key] + weight * power if key in below else weight * power
-        flows.insert(0, LayerFlow(number + 1, tuple(through.tolist()), from_h0))
+            if layer.own is not None:
+                to_own = masked @ layer.own.T
+                own_map += float((to_own * hidden[number]).sum())
+                _add(below, taken, to_own)
+            for which, (weight, transpose) in enumerate(zip(layer.maps, transposes, strict=True)):
+                power = masked @ weight.T
+                for hop, mu in enumerate(np.trim_zeros(layer.coeffs[which], "b")):
+                    power = transpose @ power if hop else power
+                    if mu != 0:
+                        through[which, hop] += mu * (power * hidden[number]).sum()
+                        _add(below, min(taken + hop, MOST_HOPS), mu * power)
+        flows.insert(0, LayerFlow(number + 1, tuple(through.ravel().tolist()), from_h0, own_map, shift))
         gradients = below
     for taken, above in gradients.items():
         parts[taken] += (above * from_features).sum(1)
@@ -206,13 +268,32 @@ def _backwards(
     return flows, parts, bias_in
 
 
-def total_hops(coeffs: np.ndarray, alphas: Sequence[float]) -> int:
-    """The most hops that a path through all layers takes; ``alpha`` 1 or no coefficient but 0 cuts off all below."""
+def _add(found: dict[int, np.ndarray], key: int, part: np.ndarray) -> None:
+    found[key] = found[key] + part if key in found else part
+
+
+def all_links(matrices: Sequence[sp.csr_array]) -> sp.csr_array:
+    """A matrix that is not 0 where any of these is not; the only one as it is."""
+    first, *others = matrices
+    return sum((abs(item) for item in others), abs(first)) if others else first
+
+
+def farthest_hop(coeffs: np.ndarray, num_operators: int = 1) -> int:
+    """The last hop of any operator whose coefficient is not 0; 0 where there is none."""
+    used = np.flatnonzero(coeffs.reshape(num_operators, -1).any(0))
+    return int(used[-1]) if len(used) else 0
+
+
+def total_hops(coeffs: np.ndarray, alphas: Sequence[float], num_operators: int = 1, by_hops_alone: bool = True) -> int:
+    """The most hops that a path through all layers takes; ``alpha`` 1 cuts off all below.
+
+    So does a layer with no coefficient but 0 if nodes pass on what they have ``by_hops_alone``, without own maps.
+    """
     total = 0
     for mu, alpha in zip(coeffs[::-1], alphas[::-1], strict=True):
-        if alpha == 1.0 or not mu.any():
+        if alpha == 1.0 or (by_hops_alone and not mu.any()):
             break
-        total += len(np.trim_zeros(mu, "b")) - 1
+        total += farthest_hop(mu, num_operators)
     return total
 
 

@@ -155,12 +155,12 @@ class AdaGPR(Model):
         width = self.lin_in.weight.shape[0]
         return (2 * len(self.convs) + 8) * num_nodes * width * (self.saved_dtype or torch.float32).itemsize
 
-    def hidden_matrices(self, h_0: Tensor, structure: Operator) -> Iterator[Tensor]:
+    def hidden_matrices(self, h_0: Tensor, structure: Operator | DroppableOperator) -> Iterator[Tensor]:
         """The first hidden matrix, then what each layer makes of the one before, PairNorm included."""
         yield h_0
-        h = self.drop(h_0)
+        h, operator = self.drop(h_0), self.current_operator(structure)
         for conv, coeffs in zip(self.layers(), _coeffs(self.layers()), strict=True):
-            h = self.activate(conv(h, h_0, structure, coeffs=coeffs))
+            h = self.activate(conv(h, h_0, operator, coeffs=coeffs))
             yield h
 
     def layer_views(self) -> tuple[LayerView, ...]:

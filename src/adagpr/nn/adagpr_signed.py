@@ -118,8 +118,16 @@ class AdaGPRSigned(Model):
 
     @property
     def capabilities(self) -> Capabilities:
-        """A partition has one operator: it cannot be read both ways."""
-        return Capabilities(hop_weights=True, fused_stack=True, batched=True, partitioned=self.directions == "one")
+        """A partition has one operator, the theory too, and a layer normalisation is no weight map."""
+        is_one = self.directions == "one"
+        return Capabilities(
+            hop_weights=True,
+            fused_stack=True,
+            batched=True,
+            partitioned=is_one,
+            theory=is_one and self.norm != "layer",
+            signed=True,
+        )
 
     def operators(
         self, graph: Graph, direction: Direction, self_loops: bool, dtype: torch.dtype

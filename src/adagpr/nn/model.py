@@ -58,6 +58,7 @@ class Capabilities:
         batched: Several trainings can share their steps, see `adagpr.nn.BatchedModels`.
         partitioned: It can train on a partition of the graph.
         theory: The paper's generalisation bounds are about it.
+        signed: With ``hop_weights``: its coefficients may be negative and need not sum to 1.
     """
 
     hop_weights: bool = False
@@ -65,6 +66,7 @@ class Capabilities:
     batched: bool = False
     partitioned: bool = False
     theory: bool = False
+    signed: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +103,12 @@ class LayerView:
         if len(self.coefficients) == 1:
             return dict.fromkeys(self.coefficients, self.maps()[0])
         return dict(zip(self.coefficients, self.weight.chunk(len(self.coefficients)), strict=True))
+
+    def residual_map(self) -> Tensor:
+        """The matrix ``Q``; layers of several operators have none, that is zeros."""
+        if len(self.coefficients) == 1:
+            return self.maps()[1]
+        return self.weight.new_zeros(self.weight.shape[1], self.weight.shape[1])
 
 
 def maps_of(weight: Tensor, weight_maps: WeightMaps, alpha: float, beta: float) -> list[Tensor]:
