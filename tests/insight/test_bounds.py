@@ -266,5 +266,5 @@ def test_mistakes_are_said(run: Run) -> None:
         bounds(run, graph=star(), delta=1.0)
     with pytest.raises(InputError, match="AdaGPR and GCNII with one weight map per layer, not 'mlp'"):
         bounds(adagpr.fit(star(), SPLIT, "mlp", max_epochs=1))
-    with pytest.raises(InputError, match="not one with several weight maps per layer or PairNorm"):
+    with pytest.raises(InputError, match="not one with several operators or weight maps"):
         bounds(adagpr.fit(star(), SPLIT, "gcnii", weight_maps="separate", max_epochs=1))

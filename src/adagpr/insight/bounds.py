@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
+from torch import Tensor
 
 from adagpr.errors import InputError
 from adagpr.graph import Graph
@@ -25,7 +26,6 @@ from adagpr.ops import (
     compute_threads,
     features,
     normalised,
-    operator,
     spectrum,
 )
 from adagpr.seeding import stream
@@ -76,7 +76,7 @@ def bounds(
     """Evaluates the paper's generalisation bounds at the weights and coefficients of a trained run.
 
     Args:
-        run: A run of AdaGPR or GCNII, or its folder.
+        run: A run of AdaGPR or GCNII, or of AdaGPR with signed hops of one operator; or its folder.
         graph: The graph that it was trained on, if `adagpr.load` cannot give it again.
         dataset: Where the run's file is now, if it has moved or only the run names it; two for tables.
         delta: The transductive bound holds with probability ``1 - delta``; in (0, 1).
@@ -103,7 +103,8 @@ def bounds(
     model = run.model
     if not model.capabilities.theory:
         is_kin = model.capabilities.hop_weights
-        what = "one with several weight maps per layer or PairNorm" if is_kin else f"'{model.name}'"
+        kin = "one with several operators or weight maps per layer, PairNorm or layer normalisation"
+        what = kin if is_kin else f"'{model.name}'"
         raise InputError(f"bounds: the theory is about AdaGPR and GCNII with one weight map per layer, not {what}.")
     if not run.record["data"]["num_test"]:
         raise InputError("bounds: they are about the error on test nodes, and this run has none.")
@@ -137,18 +138,17 @@ def bounds(
 def _sizes(run: Run, model: Model, graph: Graph) -> Sizes:
     training, lin_in = run.record["config"]["training"], model.outer_maps()[0]
     device = lin_in.weight.device
-    op = operator(graph, training["direction"], training["self_loops"]).to(device)
+    structure = model.structure(graph, training["direction"], training["self_loops"], device)
     with torch.inference_mode(), compute_threads():
-        hidden = model.hidden_matrices(lin_in(features(graph.x).to(device)).relu(), op)
+        hidden = model.hidden_matrices(lin_in(features(graph.x).to(device)).relu(), structure)
         largest_activation = max(float(h.max()) for h in hidden)
-    norms = []
-    for view in model.layer_views():
+    views, norms = model.layer_views(), []
+    for view in views:
         weight = view.weight.cpu().double()
-        mapped = (1 - view.beta) * torch.eye(len(weight), dtype=torch.float64) + view.beta * weight
-        norms.append(float(mapped.abs().sum(0).max()))
+        norms.append(_norm((1 - view.beta) * torch.eye(len(weight), dtype=torch.float64) + view.beta * weight))
     values = graph.x.data if isinstance(graph.x, sp.csr_array) else graph.x.numpy()
     return Sizes(
-        alphas=tuple(view.alpha for view in model.layer_views()),
+        alphas=tuple(view.alpha for view in views),
         weight_norms=tuple(norms),
         # A row of the stored weight is a column of the paper's, which multiplies the features from the other side.
         input_norm=float(lin_in.weight.detach().double().abs().sum(1).max()),
@@ -157,17 +157,27 @@ def _sizes(run: Run, model: Model, graph: Graph) -> Sizes:
         num_nodes=graph.num_nodes,
         num_train=run.record["data"]["num_train"],
         num_test=run.record["data"]["num_test"],
+        own_norms=tuple(_norm(view.own.double()) for view in views if view.own is not None),
     )
+
+
+def _norm(weight: Tensor) -> float:
+    """The largest column L1 norm."""
+    return float(weight.abs().sum(0).max())
 
 
 def _assumptions(run: Run, model: Model, graph: Graph, sizes: Sizes, coeffs: list[tuple[float, ...]]) -> list[str]:
     """What the theory assumes and this run breaks, one sentence each."""
     left_out = graph.num_nodes - sizes.num_train - sizes.num_test
-    learned = any(view.learned for view in model.layer_views())
+    views, signed = model.layer_views(), model.capabilities.signed
+    learned = any(view.learned for view in views)
+    biases = (
+        "the input map and the output map" if views[0].shift is None else "the input map, the layers and the output map"
+    )
     broken = [
         "Output map: the theory ends with the last layer; this network has a linear map behind it, which is not in the "
         "number.",
-        "Biases: the theory has none; the input map and the output map have them, and they are not in the number.",
+        f"Biases: the theory has none; {biases} have them, and they are not in the number.",
         f"Classes: the theory bounds one output under a loss of at most 1; this run has {graph.num_classes} classes "
         "and a cross entropy without bound.",
         f"Activation: the theory's is bounded by R; relu is not, and R = {sizes.largest_activation:.4g} is the largest "
@@ -185,6 +195,27 @@ def _assumptions(run: Run, model: Model, graph: Graph, sizes: Sizes, coeffs: lis
             f"Nodes: the theory has every node in training or test; {left_out} of {graph.num_nodes} are in neither, "
             "and the validation nodes among them chose the epoch."
         )
+    if sizes.own_norms:
+        broken.append(
+            "Own map: the theory's layer has none; here it counts as a second layer at hop 0 beside the first, whose "
+            "norm times the term of hop 0 is added to the factor."
+        )
+    if model.arguments.get("norm") == "batch":
+        broken.append(
+            "Batch normalisation: the theory has none; its scales are in B, but they come from the data of all nodes "
+            "together, and the theory fixes B before the data are seen."
+        )
+    if signed:
+        broken.append(
+            "Alpha: the theory has one alpha in (0, 1); these layers have no residual, alpha is 0, and with it the "
+            "features fall out of the printed theorem, but not out of the recursion."
+        )
+        broken.append(
+            "Coefficients: the theory's are not negative and sum to 1; these are free, and the spectrum and degree "
+            "terms take their absolute values, as if hops that are subtracted were added: they hold for coefficients "
+            "of these sizes with any signs."
+        )
+        return broken
     if len(set(sizes.alphas)) > 1 or not all(0 < alpha < 1 for alpha in sizes.alphas):
         broken.append("Alpha: the theory has one alpha in (0, 1); each layer's own is taken in its place.")
     if any(min(row) < 0 or abs(sum(row) - 1) > 1e-4 for row in coeffs):

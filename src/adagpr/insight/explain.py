@@ -1,17 +1,20 @@
 r"""What a trained network does with its graph: how far it looks, what it filters, and what that is worth.
 
 - **Reach.** A layer's mean hop is :math:`\sum_k k |\mu_k| / \sum_k |\mu_k|`, its farthest hop the last whose
-  coefficient is not 0. A node's receptive field is every node within the sum of the farthest hops.
+  coefficient is not 0, over all operators. A node's receptive field is every node within the sum of the farthest hops.
 - **Filter.** A layer multiplies an eigenvector of the operator of eigenvalue :math:`\lambda` by
   :math:`g_l(\lambda) = \sum_k \mu_{lk} \lambda^k`. The network is linearised for this: ReLU is left out and each weight
   ``W`` is the identity, so that :math:`f_0 = 1, \; f_l = p_l g_l f_{l-1} + q_l`, with :math:`p_l = 1 - \alpha_l` and
   :math:`q_l = \alpha_l` where a layer has one weight map. Eigenvalue 1 is what neighbours share, -1 where they differ.
+  For layers with signed hops the network's filter is left out, as their maps are free and not near the identity.
 - **Smoothing.** With :math:`\tilde A` of the edges read both ways, the Dirichlet energy is
   :math:`\mathrm{tr}\, H^\top (I - \tilde A) H / N`, and the relative energy is that divided by :math:`|H|^2 / N`, in
   [0, 2]. The mean cosine distance is over all pairs of nodes whose row is not 0. Small values: nodes look alike.
 - **Worth of the graph.** The trained weights are shown other coefficients, in every layer at once, and nothing is
   trained or rescaled: 1 at hop 0 and 0 elsewhere (``without the graph``), hop 0 as it is and 0 elsewhere (``hop 0
-  alone``), or 0 at one hop. Counted on the validation nodes, with and without on the same nodes.
+  alone``), or 0 at one hop. Signed hops do not sum to 1, and a 1 at hop 0 would rescale what a node keeps of itself:
+  there ``without the graph`` is hop 0 as it is. Where edges are read both ways, hops beyond 0 are also taken out one
+  way at a time. Counted on the validation nodes, with and without on the same nodes.
 - **Groups.** Validation nodes by number of neighbours, and by the share of labelled neighbours in their own class.
 """
 
@@ -32,21 +35,26 @@ from torch import Tensor
 from adagpr.errors import InputError
 from adagpr.files import make_folder, write_atomically
 from adagpr.graph import Graph, Split
-from adagpr.insight.node import NodeExplanation, distances, explain_node, total_hops
+from adagpr.insight.node import NodeExplanation, all_links, distances, explain_node, farthest_hop, total_hops
 from adagpr.insight.source import DatasetFiles, data_of
 from adagpr.nn import Model
-from adagpr.ops import Direction, Operator, features, normalised, operator
+from adagpr.ops import Direction, Operator, features, operator, to_scipy
 from adagpr.seeding import stream
 from adagpr.training import Run, load_run
 
 _LAMBDAS = tuple(np.linspace(-1, 1, 41).round(3).tolist())
 _MOST_SAMPLED = 200
 _BATCH = 20
+# Where a model reads edges both ways: what the directions are called, in the order of its operators.
+_DIRECTIONS = ("forwards", "backwards")
 
 
 @dataclass(frozen=True)
 class LayerPart:
-    """What one layer takes from the graph; ``response`` is its filter at each of the explanation's ``lambdas``."""
+    """What one layer takes from the graph; ``response`` is its filter at each of the explanation's ``lambdas``.
+
+    Where edges are read both ways, ``coefficients`` and ``response`` are those forwards, then those backwards.
+    """
 
     layer: int
     coefficients: tuple[float, ...]
@@ -111,13 +119,23 @@ class Explanation:
     val_acc: float | None  # accuracy on the validation nodes, in per cent; none without such nodes
     layers: tuple[LayerPart, ...]
     reach: Reach
+    hop_names: tuple[str, ...]  # of the layers' coefficients
+    signed: bool  # whether coefficients may be negative and need not sum to 1
+    directions: tuple[
+        str, ...
+    ]  # ``forwards`` and ``backwards`` where edges are read both ways, else one without a name
     lambdas: tuple[float, ...]  # where the filters are given
-    network_response: tuple[float, ...] | None  # the filter of the linearised network; none with PairNorm
+    network_response: tuple[float, ...] | None  # of the linearised network; none with PairNorm or signed hops
     smoothing: tuple[Smoothing, ...]  # after the input map and after every layer
     ablations: tuple[Ablation, ...]  # what the graph and each hop are worth; empty without validation nodes
     groups: tuple[Group, ...]  # accuracy by degree and by local homophily, likewise
     node: NodeExplanation | None  # one node's prediction, if it was asked for
     remarks: tuple[str, ...]  # sentences on what was left out or must be kept in mind
+
+    def filters(self, part: LayerPart) -> dict[str, tuple[float, ...]]:
+        """The response of a layer by direction."""
+        count = len(self.lambdas)
+        return {name: part.response[i * count : (i + 1) * count] for i, name in enumerate(self.directions)}
 
     def to_plain(self) -> dict[str, Any]:
         """The explanation as plain data, ready for JSON."""
@@ -147,7 +165,7 @@ def explain(
     dataset: DatasetFiles = None,
     data_root: Path | str | None = None,
 ) -> Explanation:
-    """Explains what a run of AdaGPR or GCNII does with its graph.
+    """Explains what a run of AdaGPR, with signed hops or without, or of GCNII does with its graph.
 
     Args:
         run: A run, or its folder.
@@ -176,43 +194,69 @@ def explain(
     graph = run.scaled(graph)
     direction, self_loops = config["training"]["direction"], config["training"]["self_loops"]
     model = deepcopy(run.model).cpu().eval()
-    op = operator(graph, direction, self_loops)
+    operators = model.operators(graph, direction, self_loops, torch.float32)
+    structure = model.prepare(graph, **operators)
     x = features(graph.x)
     coeffs = coeffs.cpu()
-    alphas = [view.alpha for view in model.layer_views()]
-    logits = model(x, op)
-    changed = {name: model.with_coefficients(mu)(x, op) for name, mu in _changes(coeffs).items()}
+    by_operator = coeffs.view(len(coeffs), len(operators), -1)
+    views, signed = model.layer_views(), model.capabilities.signed
+    logits = model(x, structure)
+    changes = _changes(by_operator, signed)
+    changed = {name: model.with_coefficients(mu.flatten(1))(x, structure) for name, mu in changes.items()}
     right, right_without = (_right(item, graph, split) for item in (logits, changed["without the graph"]))
     symmetric = operator(graph, "symmetric", self_loops, torch.float64)
-    hidden = model.hidden_matrices(model.outer_maps()[0](x).relu(), op)
+    hidden = model.hidden_matrices(model.outer_maps()[0](x).relu(), structure)
     is_measured = len(split.val) > 0
     explained = None
     if node is not None and model.pair_norm is None:
         explained = explain_node(model, graph, node, direction, self_loops, temperature=run.temperature)
+    alphas, by_hops_alone = [view.alpha for view in views], views[0].own is None
+    hops = total_hops(coeffs.numpy(), alphas, len(operators), by_hops_alone)
+    # Read both ways, an edge makes either end the other's neighbour.
+    neighbours: Direction = "symmetric" if len(operators) > 1 else direction
     return Explanation(
         dataset=graph.name,
         split=split.name,
         model=model.name,
         num_val=len(split.val),
         val_acc=_percent(right) if is_measured else None,
-        layers=tuple(_layer(number, mu, alphas[number - 1]) for number, mu in enumerate(coeffs.double().numpy(), 1)),
-        reach=_reach(normalised(graph, direction, self_loops), total_hops(coeffs.numpy(), alphas)),
+        layers=tuple(
+            _layer(view.number, mu, view.alpha) for view, mu in zip(views, by_operator.double().numpy(), strict=True)
+        ),
+        reach=_reach(all_links([to_scipy(item.matrix) for item in operators.values()]), hops),
+        hop_names=model.hop_names(),
+        signed=signed,
+        directions=_DIRECTIONS if len(operators) > 1 else ("",),
         lambdas=_LAMBDAS,
-        network_response=None if model.pair_norm is not None else _network_response(model, coeffs),
+        network_response=None if signed or model.pair_norm is not None else _network_response(model, coeffs),
         smoothing=tuple(_alike(number, h, symmetric) for number, h in enumerate(hidden)),
         ablations=tuple(_ablation(name, logits, item, graph, split) for name, item in changed.items() if is_measured),
-        groups=tuple(_groups(graph, split, direction, right, right_without)) if is_measured else (),
+        groups=tuple(_groups(graph, split, neighbours, right, right_without)) if is_measured else (),
         node=explained,
-        remarks=tuple(_remarks(model, graph, direction)),
+        remarks=tuple(_remarks(model, graph, direction, explained)),
     )
 
 
-def _remarks(model: Model, graph: Graph, direction: Direction) -> list[str]:
+def _remarks(model: Model, graph: Graph, direction: Direction, node: NodeExplanation | None) -> list[str]:
     remarks = []
     if model.pair_norm is not None:
         remarks.append(
             "PairNorm is between the layers and makes every node depend on all others: the filter of the whole "
             "network and the parts of a node's prediction are left out, and the reach is that of the layers alone."
+        )
+    if model.capabilities.signed:
+        remarks.append(
+            "A hop with a negative weight is subtracted: a layer whose weights have both signs takes the difference "
+            "between what is near and what is farther away."
+        )
+        remarks.append(
+            "The filter of the whole network is left out: it would take every weight map for the identity, and those "
+            "of these layers are free. The filter of a layer is that of its hops, without its own map and its norm."
+        )
+    if node is not None and any(view.row_norm is not None for view in model.layer_views()):
+        remarks.append(
+            "Layer normalisation divides each node's row by its own deviation: in the parts of the node's prediction "
+            "these deviations are frozen at what they were, as the ReLUs are."
         )
     if direction == "directed" and not graph.is_symmetric:
         remarks.append(
@@ -222,13 +266,18 @@ def _remarks(model: Model, graph: Graph, direction: Direction) -> list[str]:
     return remarks
 
 
-def _changes(coeffs: Tensor) -> dict[str, Tensor]:
-    """The coefficients of each ablation by its name."""
+def _changes(coeffs: Tensor, signed: bool) -> dict[str, Tensor]:
+    """The coefficients of each ablation, ``[layers, operators, hops]``, by its name."""
     first = torch.zeros_like(coeffs)
-    first[:, 0] = 1.0
-    changes = {"without the graph": first, "hop 0 alone": coeffs * first}
-    for hop in range(coeffs.shape[1]):
-        changes[f"without hop {hop}"] = coeffs.clone().index_fill_(1, torch.tensor([hop]), 0.0)
+    first[..., 0] = 1.0
+    alone = coeffs * first
+    changes = {"without the graph": alone} if signed else {"without the graph": first, "hop 0 alone": alone}
+    for hop in range(coeffs.shape[2]):
+        changes[f"without hop {hop}"] = coeffs.index_fill(2, torch.tensor([hop]), 0.0)
+    if coeffs.shape[1] > 1:
+        for number, name in enumerate(_DIRECTIONS):
+            changes[f"without the edges {name}"] = coeffs.clone()
+            changes[f"without the edges {name}"][:, number, 1:] = 0.0
     return changes
 
 
@@ -248,11 +297,12 @@ def _ablation(name: str, logits: Tensor, changed: Tensor, graph: Graph, split: S
 
 
 def _layer(number: int, mu: np.ndarray, alpha: float) -> LayerPart:
-    size = np.abs(mu)
-    max_hop = int(np.flatnonzero(size)[-1]) if size.any() else 0
-    mean_hop = float(size @ np.arange(len(mu)) / size.sum()) if size.any() else 0.0
-    response = tuple(np.polynomial.polynomial.polyval(_LAMBDAS, mu).tolist())
-    return LayerPart(number, tuple(mu.tolist()), mean_hop, max_hop, max_hop > 0 and alpha < 1, response)
+    """What one layer takes; ``mu`` is ``[operators, hops]``."""
+    size, max_hop = np.abs(mu).sum(0), farthest_hop(mu, len(mu))
+    mean_hop = float(size @ np.arange(len(size)) / size.sum()) if size.any() else 0.0
+    response = np.concatenate([np.polynomial.polynomial.polyval(_LAMBDAS, row) for row in mu])
+    uses_graph = max_hop > 0 and alpha < 1
+    return LayerPart(number, tuple(mu.ravel().tolist()), mean_hop, max_hop, uses_graph, tuple(response.tolist()))
 
 
 def _network_response(model: Model, coeffs: Tensor) -> tuple[float, ...]:

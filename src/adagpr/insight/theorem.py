@@ -17,6 +17,10 @@ Each is computed with three terms in the place of :math:`s_l`: itself (``spectru
 argues against. Where :math:`\alpha` differs between layers, each factor and each injection takes that of its own layer.
 All sums are in logarithms. :math:`C'` is unknown and hides :math:`C^L`; it is 1 here.
 
+A layer with an own map :math:`E` adds :math:`H E`, which is a layer at hop 0 of coefficient 1. The complexity of a sum
+is at most the sum of complexities, so that :math:`B_l s_l + \|E_l\| s_I` takes the place of :math:`B_l s_l`, with
+:math:`s_I` the term of hop 0 in the same form: :math:`N`, or :math:`\sqrt N` for ``trace``.
+
 The transductive bound (El-Yaniv and Pechyony, 2009) then says of the test error, with probability :math:`1 - \delta`,
 
 .. math:: \text{test} - \text{training} \le \mathcal R + c_0 Q \sqrt{\min(M, U)} + \sqrt{S Q \ln(1 / \delta) / 2}
@@ -56,6 +60,7 @@ class Sizes:
     num_nodes: int  # N
     num_train: int  # M
     num_test: int  # U
+    own_norms: tuple[float, ...] = ()  # the same norm of each layer's own map; none without such maps
 
     @property
     def q(self) -> float:
@@ -77,10 +82,14 @@ class Sizes:
         """Logarithm of ``D``."""
         return 0.5 * math.log(self.num_nodes) + _log(self.largest_activation)
 
-    def log_factors(self, log_spectrum: Sequence[float]) -> np.ndarray:
-        """Logarithm of ``(1 - alpha) B s`` of each layer."""
-        own = [_log(1 - alpha) + _log(b) for alpha, b in zip(self.alphas, self.weight_norms, strict=True)]
-        return np.array(own) + np.asarray(log_spectrum, dtype=np.float64)
+    def log_factors(self, log_spectrum: Sequence[float], log_hop_0: float = -math.inf) -> np.ndarray:
+        """Logarithm of ``(1 - alpha) B s`` of each layer, with its own map; ``log_hop_0`` is the term of hop 0."""
+        scales = [_log(1 - alpha) + _log(b) for alpha, b in zip(self.alphas, self.weight_norms, strict=True)]
+        factors = np.array(scales) + np.asarray(log_spectrum, dtype=np.float64)
+        if not self.own_norms:
+            return factors
+        own = np.array([_log(norm) for norm in self.own_norms]) + log_hop_0
+        return np.asarray(np.logaddexp(factors, own))
 
 
 @dataclass(frozen=True)
@@ -93,7 +102,7 @@ class LayerBound:
     spectrum: Estimate  # the spectrum term s
     trace: Estimate  # the proof's tighter sqrt(Tr[A(mu)^2])
     log10_degree: float  # the term with d^(k/2) in the place of |lambda|^k
-    log10_factor: float  # 2 (1 - alpha) B s, by which the layer multiplies all that enters below it
+    log10_factor: float  # 2 (1 - alpha) B s, with its own map, by which it multiplies all that enters below it
     log10_term: float  # what enters at this layer, after all layers above: these terms sum to the printed bound
     log10_recursion: float  # the recursion's value after this layer, times Q
 
@@ -130,9 +139,9 @@ class Transductive:
     error_gap: float  # test less training share of wrong predictions
 
 
-def log_terms(sizes: Sizes, log_spectrum: Sequence[float]) -> np.ndarray:
+def log_terms(sizes: Sizes, log_spectrum: Sequence[float], log_hop_0: float = -math.inf) -> np.ndarray:
     """Natural logarithms of the printed theorem's terms, by the layer at which they enter; their sum is the bound."""
-    factors = sizes.log_factors(log_spectrum)
+    factors = sizes.log_factors(log_spectrum, log_hop_0)
     products = np.cumsum(factors[::-1])[::-1]
     depths = np.arange(len(factors), 0, -1)
     log_alphas = np.array([_log(alpha) for alpha in sizes.alphas])
@@ -141,11 +150,12 @@ def log_terms(sizes: Sizes, log_spectrum: Sequence[float]) -> np.ndarray:
     return np.asarray(np.logaddexp(injected, bounded) + math.log(sizes.q))
 
 
-def log_recursion(sizes: Sizes, log_spectrum: Sequence[float]) -> np.ndarray:
+def log_recursion(sizes: Sizes, log_spectrum: Sequence[float], log_hop_0: float = -math.inf) -> np.ndarray:
     """Natural logarithms of the proof's recursion after each layer, times ``Q``; see the module."""
     log_r0 = math.log(2) + sizes.log_input
     log_r, values = log_r0, []
-    for factor, alpha, norm in zip(sizes.log_factors(log_spectrum), sizes.alphas, sizes.weight_norms, strict=True):
+    factors = sizes.log_factors(log_spectrum, log_hop_0)
+    for factor, alpha, norm in zip(factors, sizes.alphas, sizes.weight_norms, strict=True):
         grown = math.log(2) + factor + np.logaddexp(log_r, sizes.log_d)
         log_r = float(np.logaddexp(grown, _log(alpha) + _log(norm) + log_r0))
         values.append(log_r)
@@ -181,8 +191,9 @@ def all_totals(coeffs: Coefficients, sizes: Sizes, found: Spectrum, degree: int)
 def _total(name: str, form: str, coeffs: Coefficients, sizes: Sizes, found: Spectrum, degree: int) -> Total:
     """The whole of Theorem 1 for one model in one form, printed and by recursion; ``degree`` is the largest."""
     low, middle, high = (_log_spectrum(form, coeffs, found, degree, shift) for shift in (-1.0, 0.0, 1.0))
-    printed = [float(np.logaddexp.reduce(log_terms(sizes, logs))) / _LN10 for logs in (low, middle, high)]
-    recursion = float(log_recursion(sizes, middle)[-1]) / _LN10
+    (hop_0,) = _log_spectrum(form, [(1.0,)], found, degree)
+    printed = [float(np.logaddexp.reduce(log_terms(sizes, logs, hop_0))) / _LN10 for logs in (low, middle, high)]
+    recursion = float(log_recursion(sizes, middle, hop_0)[-1]) / _LN10
     error = 0.0 if found.is_exact or form == "degree" else (printed[2] - printed[0]) / 2
     return Total(name, form, printed[1], recursion, error)
 
@@ -190,7 +201,9 @@ def _total(name: str, form: str, coeffs: Coefficients, sizes: Sizes, found: Spec
 def layer_bounds(coeffs: Coefficients, sizes: Sizes, found: Spectrum, degree: int) -> tuple[LayerBound, ...]:
     """What each layer contributes to the run's own bound."""
     logs = _log_spectrum("spectrum", coeffs, found, degree)
-    natural = sizes.log_factors(logs) + math.log(2), log_terms(sizes, logs), log_recursion(sizes, logs)
+    (hop_0,) = _log_spectrum("spectrum", [(1.0,)], found, degree)
+    taken = sizes, logs, hop_0
+    natural = sizes.log_factors(logs, hop_0) + math.log(2), log_terms(*taken), log_recursion(*taken)
     factors, terms, recursion = ((logarithms / _LN10).tolist() for logarithms in natural)
     return tuple(
         LayerBound(
