@@ -1,7 +1,7 @@
 """Charts as plain data: what is shown, apart from how it is drawn. A chart also knows its numbers as a table.
 
 A colour is a hexadecimal one, the same everywhere, or a role that every drawing fills in: ``"main"``, ``"faint"``,
-``"soft"`` or ``"text"``.
+``"soft"`` or ``"text"``; ``"plus"`` is blue and ``"minus"`` red.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Axis:
     limits: tuple[float, float] | None = None  # the range that it shows exactly; values outside are drawn at its edge
     ticks: tuple[tuple[float, str], ...] | None = None  # marked values and their labels, by default round numbers
     is_log: bool = False
+    has_zero: bool = False  # whether a line marks 0, where values are above and below it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,9 +181,9 @@ class Bars(Chart):
 
 @dataclass(frozen=True, kw_only=True)
 class HeatMap(Chart):
-    """Boxes, the darker the larger the value."""
+    """Boxes, the darker the larger the value; with ``signs`` blue above 0 and red below."""
 
-    values: Sequence[Sequence[float]]  # not negative, [rows][columns]
+    values: Sequence[Sequence[float]]  # [rows][columns], not negative without ``signs``
     row_names: Sequence[str]
     column_names: Sequence[str]
     row_title: str  # what a row is
@@ -190,6 +191,7 @@ class HeatMap(Chart):
     digits: int = 2  # decimals of a value in its box
     by_row: bool = False  # whether darkness is the share of the row, else the value itself
     square: bool = False
+    signs: tuple[str, str] | None = None  # what values above 0 and below it are, in words
 
     @property
     def columns(self) -> list[tuple[str, Sequence[Any]]]:
@@ -198,7 +200,19 @@ class HeatMap(Chart):
         return [(self.row_title, self.row_names), *zip(self.column_names, values, strict=True)]
 
     @property
+    def largest(self) -> float:
+        """The largest size of a value."""
+        return max((abs(value) for row in self.values for value in row), default=0.0) or 1.0
+
+    @property
     def shades(self) -> list[list[float]]:
-        """How dark each box is, from 0 to 1."""
+        """How dark each box is, from 0 to 1; with ``signs`` from -1, darkest red, to 1, darkest blue."""
+        if self.signs is not None:
+            return [[value / self.largest for value in row] for row in self.values]
         wholes = [(sum(row) or 1.0) if self.by_row else 1.0 for row in self.values]
         return [[value / whole for value in row] for row, whole in zip(self.values, wholes, strict=True)]
+
+    @property
+    def legend(self) -> tuple[tuple[str, str], ...]:
+        """What the two colours are."""
+        return () if self.signs is None else tuple(zip(self.signs, ("plus", "minus"), strict=True))

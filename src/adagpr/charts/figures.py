@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import singledispatch
 from io import BytesIO
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal
 
 from adagpr.charts.chart import COLOURS, Axis, Bars, Chart, Dots, HeatMap, Lines, log_ticks
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 # Columns of a figure with several charts, names in a legend, and boxes of a heat map with numbers in them.
 _MOST_COLUMNS, _MOST_NAMED, _MOST_WRITTEN = 4, 12, 300
 _ROLES = {"main": COLOURS[0], "faint": "#b5bec8", "soft": "#777777", "text": "black"}
+_ROLES |= {"plus": "#2468b0", "minus": "#c03a2b"}
 _LEGENDS: dict[str, Any] = {
     "below": {"loc": "outside lower center", "ncols": 4},
     "right": {"loc": "outside right center", "ncols": 1},
@@ -77,6 +79,8 @@ def picture_files(drawn: Figure, endings: Sequence[str] = ("pdf", "png", "svg"))
 
 def _size(chart: Chart) -> tuple[float, float]:
     height = 3.4 if isinstance(chart, Lines | Dots) else 0.8 + 0.3 * len(chart.rows)
+    if isinstance(chart, HeatMap) and chart.signs is not None:
+        height += 0.8
     return 5.2, min(max(height, 2.2), 12.0)
 
 
@@ -100,6 +104,8 @@ def _set_axes(panel: Any, x: Axis, y: Axis) -> None:
         if ticks:
             getattr(panel, f"set_{name}ticks")(*zip(*ticks, strict=True))
             getattr(panel, f"{name}axis").minorticks_off()
+    if y.has_zero:
+        panel.axhline(0, color="#555555", linewidth=0.9, zorder=1)
     panel.grid(axis="y", color="#dddddd", linewidth=0.6)
     panel.set_axisbelow(True)
 
@@ -153,7 +159,10 @@ def _(chart: Bars, panel: Any) -> None:
 
 @_draw.register
 def _(chart: HeatMap, panel: Any) -> None:
-    panel.imshow(chart.shades, cmap="Blues", aspect="auto", vmin=0, vmax=1)
+    if chart.signs is None:
+        panel.imshow(chart.shades, cmap="Blues", aspect="auto", vmin=0, vmax=1)
+    else:
+        _draw_signs(chart, panel, chart.signs)
     panel.set_xticks(range(len(chart.column_names)), list(chart.column_names), fontsize=8)
     every = max(1, len(chart.row_names) // 32)
     panel.set_yticks(range(0, len(chart.row_names), every), list(chart.row_names[::every]), fontsize=8)
@@ -164,5 +173,19 @@ def _(chart: HeatMap, panel: Any) -> None:
     for y, (row, shades) in enumerate(zip(chart.values, chart.shades, strict=True)):
         for x, (value, shade) in enumerate(zip(row, shades, strict=True)):
             words = f"{value:d}" if isinstance(value, int) else f"{value:.2f}" if value else "0"
-            colour = "white" if shade > 0.6 else "black"
+            if chart.signs is not None:
+                words = f"{value:+.2f}" if value else "·"
+            colour = "white" if abs(shade) > 0.6 else "black"
             panel.text(x, y, words, ha="center", va="center", fontsize=7, color=colour)
+
+
+def _draw_signs(chart: HeatMap, panel: Any, signs: tuple[str, str]) -> None:
+    """Boxes of two colours, with a scale that says what they are, and the caption below."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    colours = LinearSegmentedColormap.from_list("signs", [_ROLES["minus"], "white", _ROLES["plus"]])
+    image = panel.imshow(chart.values, cmap=colours, aspect="auto", vmin=-chart.largest, vmax=chart.largest)
+    above, below = signs
+    scale = panel.figure.colorbar(image, ax=panel, ticks=[-chart.largest, 0, chart.largest])
+    scale.ax.set_yticklabels([f"{-chart.largest:.2f}\n{below}", "0", f"{chart.largest:+.2f}\n{above}"], fontsize=8)
+    panel.figure.supxlabel(fill(chart.caption, 92), fontsize=8, color=_ROLES["soft"])

@@ -101,6 +101,7 @@ class _Plane:
     def __init__(self, chart: Lines | Dots, xs: Sequence[float], ys: Sequence[float], width: float, height: float):
         self.top, self.bottom, self.right = 24, height - 42, width - 10
         self.y = _scale(chart.y, ys, self.bottom, self.top, 0.04)
+        self.has_zero = chart.y.has_zero and self.y.low <= 0 <= self.y.high
         self.left = max(max(len(label) for _, label in self.y.ticks) * _LETTER + 12, 30)
         self.x = _scale(chart.x, xs, self.left + 6, self.right - 6, 0.0)
         self.name = _text((self.left + self.right) / 2, height - 6, chart.x.title, classes="name")
@@ -108,6 +109,8 @@ class _Plane:
     def frame(self) -> list[str]:
         """Horizontal lines at the ticks of the vertical scale, and the labels of both."""
         lines = [_line(self.left, self.y(tick), self.right, self.y(tick), "grid") for tick, _ in self.y.ticks]
+        if self.has_zero:
+            lines.append(_line(self.left, self.y(0.0), self.right, self.y(0.0), "zero"))
         lines += [_text(self.left - 6, self.y(tick) + 4, label, "end", "tick") for tick, label in self.y.ticks]
         needed = sum(_LETTER * (len(label) + 1) for _, label in self.x.ticks)
         shown = self.x.ticks[:: max(math.ceil(needed / (self.right - self.left)), 1)]
@@ -193,7 +196,8 @@ def _(chart: HeatMap, width: float = _WIDTH, height: float = 0) -> str:
         across = min(across, (width - left - 8 - 0.77 * widest) / len(names))
     tall = min(across, 36.0) if chart.square else 24.0 if len(chart.row_names) <= 24 else 10.0
     top = 34 + (widest * 0.66 if is_slanted else 0)
-    has_numbers = tall >= 15 and across >= _LETTER * (chart.digits + 2 if chart.digits else 3)
+    letters = (chart.digits + 2 if chart.digits else 3) + (chart.signs is not None)
+    has_numbers = tall >= 15 and across >= _LETTER * letters
     every = math.ceil(13 / tall)
     parts = [_text(left + across * len(names) / 2, 11, chart.column_title, classes="tick")]
     parts.append(_text(left - 8, top - 6, chart.row_title, "end", "tick"))
@@ -209,30 +213,37 @@ def _(chart: HeatMap, width: float = _WIDTH, height: float = 0) -> str:
         for place, (value, shade) in enumerate(zip(row, shades, strict=True)):
             column = f"{chart.column_title} {chart.column_names[place]}"
             words = f"{chart.row_title} {name}, {column}: {value:.{digits}f}"
-            parts.append(_box(left + across * place, y, across, tall, min(shade, 1.0), words))
+            colour = _cell_class(chart, shade)
+            parts.append(_box(left + across * place, y, across, tall, min(abs(shade), 1.0), words, colour))
             if has_numbers:
-                parts.append(_number(left + across * (place + 0.5), y + tall / 2 + 4, value, shade, chart.digits))
+                parts.append(_number(left + across * (place + 0.5), y + tall / 2 + 4, value, abs(shade), chart))
     height = top + tall * len(chart.row_names) + 4
     if not has_numbers:
-        for number, shade in enumerate((0, 0.25, 0.5, 0.75, 1)):
-            parts.append(_box(left + number * 56, height + 6, 14, 14, shade, ""))
-            parts.append(_text(left + number * 56 + 17, height + 17, f"{shade:g}", "start", "tick"))
+        for number, shade in enumerate((0, 0.25, 0.5, 0.75, 1) if chart.signs is None else (-1, -0.5, 0, 0.5, 1)):
+            words = f"{shade:g}" if chart.signs is None else f"{shade * chart.largest:.2g}"
+            colour = _cell_class(chart, shade)
+            parts.append(_box(left + number * 56, height + 6, 14, 14, abs(shade), "", colour))
+            parts.append(_text(left + number * 56 + 17, height + 17, words, "start", "tick"))
         height += 26
     return _figure(width, height, chart, parts)
 
 
-def _box(x: float, y: float, width: float, height: float, shade: float, words: str) -> str:
+def _cell_class(chart: HeatMap, shade: float) -> str:
+    return "cell" if chart.signs is None else "cell minus" if shade < 0 else "cell plus"
+
+
+def _box(x: float, y: float, width: float, height: float, shade: float, words: str, classes: str) -> str:
     style = f' style="fill-opacity:{0.06 + 0.94 * shade if shade else 0:.3f}"'
-    return _rect(x + 1, y + 1, width - 2, height - 2, "cell", words, style)
+    return _rect(x + 1, y + 1, width - 2, height - 2, classes, words, style)
 
 
-def _number(x: float, y: float, value: float, shade: float, digits: int) -> str:
+def _number(x: float, y: float, value: float, shade: float, chart: HeatMap) -> str:
     """A value in its box: a dot for exactly 0, and never a number that only looks like it."""
     if value == 0:
         return _text(x, y, "·", classes="tick")
-    words = f"{value:.{digits}f}"
+    words = f"{value:.{chart.digits}f}" if chart.signs is None else f"{value:+.{chart.digits}f}"
     if float(words) == 0:
-        words = f"<.{'0' * (digits - 1)}1"
+        words = f"<.{'0' * (chart.digits - 1)}1"
     return _text(x, y, words, classes="on-dark" if shade > _DARK else "on-middle" if shade > _MIDDLE else "")
 
 

@@ -26,6 +26,16 @@ _MOST_NUMBERS = 120_000
 _MOST_POINTS = 300
 _MOST_CLASSES, _MOST_NAMED = 30, 12
 _FIRST, _SECOND, _THIRD = ramp(0, 6), ramp(3, 6), ramp(4, 6)
+# How to read coefficients of either sign.
+_SIGNS = (
+    "Blue adds a hop, red subtracts it: a row with both takes the difference between what is near and what is farther "
+    "away. "
+)
+# What is left of the coefficients without the graph, by whether they are signed.
+_ALONE = {
+    False: "Without the graph: all weight on hop 0. Hop 0 alone: its weight as it is, the others 0.",
+    True: "Without the graph: hops beyond 0 have weight 0; hop 0 and the nodes' own maps are as they are.",
+}
 _CHOSEN_BY = {
     "val_loss": "validation loss is lowest",
     "val_objective": "validation loss with the penalty is lowest",
@@ -47,15 +57,18 @@ def coefficients(model: ReportedModel) -> Iterator[Chart]:
         return
     values = np.mean(np.array(found, dtype=np.float64), axis=0).tolist()
     mean = f" Mean of {len(model.runs)} runs." if len(model.runs) > 1 else ""
+    of_sign, signs = ("", None) if not model.signed else (": blue adds it, red subtracts it", ("adds", "subtracts"))
     yield HeatMap(
         name="coefficients",
-        title="Weight of each hop in each layer",
+        title=f"Weight of each hop in each layer{of_sign}",
         values=values,
         row_names=[str(layer) for layer in range(1, len(values) + 1)],
-        column_names=[str(hop) for hop in range(len(values[0]))],
+        column_names=[name.removeprefix("hop ") for name in model.hop_names],
         row_title="layer",
         column_title="hop",
-        caption=f"Hop 0 is a node's own state, hop 1 its neighbours, hop 2 theirs. A dot or no box is 0.{mean}",
+        caption=f"{_SIGNS if model.signed else ''}Hop 0 is a node's own state, hop 1 its neighbours, hop 2 theirs. "
+        f"A dot or no box is 0.{mean}",
+        signs=signs,
     )
 
 
@@ -67,11 +80,16 @@ def evolution(model: ReportedModel) -> Iterator[Chart]:
         return
     num_layers, num_hops = np.shape(values)
     kept = _thinned_history(run, min(_MOST_POINTS, _MOST_NUMBERS // (num_layers * num_hops)))
-    y = Axis("coefficient", includes=(0.0, 1.0))
+    y = Axis("coefficient", includes=(0.0, 1.0), has_zero=model.signed)
     for layer in range(1, num_layers + 1):
         lines = [
-            Line(f"hop {hop}", _rounded(kept[coefficient_column(layer, hop)]), ramp(hop, num_hops))
-            for hop in range(num_hops)
+            Line(
+                name,
+                _rounded(kept[coefficient_column(layer, hop)]),
+                ramp(hop, num_hops),
+                is_dashed=name.endswith("backward"),
+            )
+            for hop, name in enumerate(model.hop_names)
         ]
         yield _over_epochs(run, kept, f"coefficients-layer-{layer}", f"Layer {layer}", lines, y)
 
@@ -127,8 +145,8 @@ def worth(model: ReportedModel) -> Iterator[Chart]:
         key="coefficients",
         unit=" %",
         longest=100.0,
-        caption="The trained weights with other coefficients. Without the graph: all weight on hop 0. Hop 0 alone: "
-        "its weight as it is, the others 0. Without a hop: its weight 0. Nothing is rescaled or trained again.",
+        caption=f"The trained weights with other coefficients. {_ALONE[found.signed]} Without a hop: its weight 0. "
+        "Nothing is rescaled or trained again.",
         more={
             "points lost": [0.0, *(item.difference for item in found.ablations)],
             "right only with": [0, *(item.right_only_with for item in found.ablations)],
@@ -162,23 +180,31 @@ def filters(model: ReportedModel) -> Iterator[Chart]:
         return
     count = len(found.layers)
     named = range(1, count + 1) if count <= _MOST_NAMED else (1, count)
-    lines = [
-        Line(f"layer {part.layer}", part.response, ramp(number, count), is_named=part.layer in named)
-        for number, part in enumerate(found.layers)
-    ]
-    if found.network_response is not None:
-        lines.append(Line("whole network", found.network_response, "text", is_bold=True))
-    yield Lines(
-        name="filter",
-        title="Response to the graph's spectrum",
-        x=Axis("eigenvalue"),
-        at=list(found.lambdas),
-        lines=lines,
-        y=Axis(includes=(0.0, 1.0)),
-        caption="What a layer multiplies a signal of each eigenvalue by: 1 is what neighbours share, -1 where they "
-        "differ most. Near 0 it is taken away, below 0 kept with its sign turned; a flat line uses no graph. The whole "
-        "network is without ReLU and weights.",
+    end = (
+        " The hops alone, without a node's own map."
+        if found.signed
+        else " The whole network is without ReLU and weights."
     )
+    for direction in found.directions:
+        lines = [
+            Line(
+                f"layer {part.layer}", found.filters(part)[direction], ramp(number, count), is_named=part.layer in named
+            )
+            for number, part in enumerate(found.layers)
+        ]
+        if found.network_response is not None:
+            lines.append(Line("whole network", found.network_response, "text", is_bold=True))
+        yield Lines(
+            name=f"filter-{direction}" if direction else "filter",
+            title=f"Response to the graph's spectrum{', edges ' * bool(direction)}{direction}",
+            x=Axis("eigenvalue"),
+            at=list(found.lambdas),
+            lines=lines,
+            y=Axis(includes=(0.0, 1.0), has_zero=found.signed),
+            caption="What a layer multiplies a signal of each eigenvalue by: 1 is what neighbours share, -1 where they "
+            "differ most. Near 0 it is taken away, below 0 kept with its sign turned; a flat line uses no graph."
+            f"{end}",
+        )
 
 
 def smoothing(model: ReportedModel) -> Iterator[Chart]:

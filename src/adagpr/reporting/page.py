@@ -192,6 +192,8 @@ def _sentences(model: ReportedModel) -> list[str]:
                 f"{which} the graph. Together they look {reach.total_hops} hop{'s' * (reach.total_hops != 1)} far, "
                 f"where a prediction can read {share:.0f} % of all nodes on average."
             )
+            if found.signed:
+                messages.append(_differences(found))
             if found.ablations:
                 messages.append(_worth(found))
     if model.bounds is not None:
@@ -203,6 +205,19 @@ def _sentences(model: ReportedModel) -> list[str]:
         )
     scaled = scaling_sentence(model.record)
     return [*messages, *([] if scaled is None else [scaled]), *model.left_out]
+
+
+def _differences(found: Explanation) -> str:
+    """How many layers subtract hops from others, and which does so most."""
+    both = [part for part in found.layers if min(part.coefficients) < 0 < max(part.coefficients)]
+    if not both:
+        return "No layer takes a difference of hops: within each their weights have one sign."
+    most = min(both, key=lambda part: min(part.coefficients))
+    value = min(most.coefficients)
+    return (
+        f"{len(both)} of {len(found.layers)} layers take a difference: they add some hops and subtract others, most of "
+        f"all layer {most.layer} with {value:.2f} of {found.hop_names[most.coefficients.index(value)]}."
+    )
 
 
 def _worth(found: Explanation) -> str:

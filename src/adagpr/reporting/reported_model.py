@@ -55,6 +55,16 @@ class ReportedModel:
         return self.first.record
 
     @property
+    def signed(self) -> bool:
+        """Whether hops have weights of either sign."""
+        return self.first.model.capabilities.signed
+
+    @property
+    def hop_names(self) -> tuple[str, ...]:
+        """What the coefficients of a layer are of, one name each."""
+        return self.first.model.hop_names()
+
+    @property
     def metric(self) -> str:
         """The metric by which its runs are compared."""
         return self.first.metric
