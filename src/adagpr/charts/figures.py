@@ -52,6 +52,7 @@ def figure(
         _draw(chart, panel)
         if number % columns:
             panel.set_ylabel("")
+    _widen(several, panels)
     for panel in panels[len(several) :]:
         panel.set_axis_off()
     handles, labels = panels[0].get_legend_handles_labels()
@@ -82,6 +83,19 @@ def _size(chart: Chart) -> tuple[float, float]:
     if isinstance(chart, HeatMap) and chart.signs is not None:
         height += 0.8
     return 5.2, min(max(height, 2.2), 12.0)
+
+
+def _widen(charts: Sequence[Chart], panels: Sequence[Any]) -> None:
+    """Has the vertical axis that panels share show the values below 0 of all of them."""
+    shown = [
+        panel for chart, panel in zip(charts, panels, strict=False) if isinstance(chart, Lines) and chart.y.has_zero
+    ]
+    if not shown:
+        return
+    (low, high), ends = shown[0].get_ylim(), [panel.dataLim.intervaly for panel in shown]
+    lowest, highest = min(end[0] for end in ends), max(end[1] for end in ends)
+    room = 0.03 * (highest - lowest)
+    shown[0].set_ylim(min(low, lowest - room), max(high, highest + room))
 
 
 @singledispatch
@@ -163,7 +177,8 @@ def _(chart: HeatMap, panel: Any) -> None:
         panel.imshow(chart.shades, cmap="Blues", aspect="auto", vmin=0, vmax=1)
     else:
         _draw_signs(chart, panel, chart.signs)
-    panel.set_xticks(range(len(chart.column_names)), list(chart.column_names), fontsize=8)
+    names = [name if chart.signs is None else name.replace(" ", "\n") for name in chart.column_names]
+    panel.set_xticks(range(len(names)), names, fontsize=8)
     every = max(1, len(chart.row_names) // 32)
     panel.set_yticks(range(0, len(chart.row_names), every), list(chart.row_names[::every]), fontsize=8)
     panel.set_ylabel(chart.row_title)
@@ -175,7 +190,7 @@ def _(chart: HeatMap, panel: Any) -> None:
             words = f"{value:d}" if isinstance(value, int) else f"{value:.2f}" if value else "0"
             if chart.signs is not None:
                 words = f"{value:+.2f}" if value else "·"
-            colour = "white" if abs(shade) > 0.6 else "black"
+            colour = "white" if abs(shade) > (0.6 if chart.signs is None else 0.7) else "black"
             panel.text(x, y, words, ha="center", va="center", fontsize=7, color=colour)
 
 
@@ -187,5 +202,9 @@ def _draw_signs(chart: HeatMap, panel: Any, signs: tuple[str, str]) -> None:
     image = panel.imshow(chart.values, cmap=colours, aspect="auto", vmin=-chart.largest, vmax=chart.largest)
     above, below = signs
     scale = panel.figure.colorbar(image, ax=panel, ticks=[-chart.largest, 0, chart.largest])
-    scale.ax.set_yticklabels([f"{-chart.largest:.2f}\n{below}", "0", f"{chart.largest:+.2f}\n{above}"], fontsize=8)
-    panel.figure.supxlabel(fill(chart.caption, 92), fontsize=8, color=_ROLES["soft"])
+    words = f"{-chart.largest:.2f}\n{below}", "0", f"{chart.largest:+.2f}\n{above}"
+    labels = scale.ax.set_yticklabels(words, fontsize=8)
+    for label, place in zip(labels, ("bottom", "center", "top"), strict=True):
+        label.set_verticalalignment(place)
+    panel.set_title(chart.title.replace(": ", ":\n"), fontsize=11)
+    panel.figure.supxlabel(fill(chart.caption, 92), fontsize=8, color="#444444")

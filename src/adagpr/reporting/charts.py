@@ -31,6 +31,7 @@ _SIGNS = (
     "Blue adds a hop, red subtracts it: a row with both takes the difference between what is near and what is farther "
     "away. "
 )
+_FORWARD = "Forward, a node reads those that it points to, backward those that point to it. "
 # What is left of the coefficients without the graph, by whether they are signed.
 _ALONE = {
     False: "Without the graph: all weight on hop 0. Hop 0 alone: its weight as it is, the others 0.",
@@ -67,7 +68,7 @@ def coefficients(model: ReportedModel) -> Iterator[Chart]:
         row_title="layer",
         column_title="hop",
         caption=f"{_SIGNS if model.signed else ''}Hop 0 is a node's own state, hop 1 its neighbours, hop 2 theirs. "
-        f"A dot or no box is 0.{mean}",
+        f"{_FORWARD if model.reads_both_ways else ''}A dot or no box is 0.{mean}",
         signs=signs,
     )
 
@@ -80,18 +81,22 @@ def evolution(model: ReportedModel) -> Iterator[Chart]:
         return
     num_layers, num_hops = np.shape(values)
     kept = _thinned_history(run, min(_MOST_POINTS, _MOST_NUMBERS // (num_layers * num_hops)))
-    y = Axis("coefficient", includes=(0.0, 1.0), has_zero=model.signed)
+    y = Axis("coefficient", includes=(0.0, 1.0))
+    caption = ""
+    if model.signed:
+        y = Axis("coefficient, below 0 subtracts", includes=(0.0, 0.5), has_zero=True)
+        caption = "Above the line at 0 the layer adds a hop, below it subtracts it."
     for layer in range(1, num_layers + 1):
         lines = [
             Line(
                 name,
                 _rounded(kept[coefficient_column(layer, hop)]),
                 ramp(hop, num_hops),
-                is_dashed=name.endswith("backward"),
+                is_dashed=model.reads_both_ways and hop >= num_hops // 2,
             )
             for hop, name in enumerate(model.hop_names)
         ]
-        yield _over_epochs(run, kept, f"coefficients-layer-{layer}", f"Layer {layer}", lines, y)
+        yield _over_epochs(run, kept, f"coefficients-layer-{layer}", f"Layer {layer}", lines, y, caption)
 
 
 def training(model: ReportedModel) -> Iterator[Chart]:
@@ -200,7 +205,7 @@ def filters(model: ReportedModel) -> Iterator[Chart]:
             x=Axis("eigenvalue"),
             at=list(found.lambdas),
             lines=lines,
-            y=Axis(includes=(0.0, 1.0), has_zero=found.signed),
+            y=Axis("factor, below 0 turns the sign" if found.signed else "", (0.0, 1.0), has_zero=found.signed),
             caption="What a layer multiplies a signal of each eigenvalue by: 1 is what neighbours share, -1 where they "
             "differ most. Near 0 it is taken away, below 0 kept with its sign turned; a flat line uses no graph."
             f"{end}",

@@ -65,6 +65,11 @@ class ReportedModel:
         return self.first.model.hop_names()
 
     @property
+    def reads_both_ways(self) -> bool:
+        """Whether edges are read forwards and backwards, each way with its own coefficients."""
+        return len(self.first.model.layer_views()[0].coefficients) > 1
+
+    @property
     def metric(self) -> str:
         """The metric by which its runs are compared."""
         return self.first.metric
