@@ -54,9 +54,21 @@ def test_facts_are_two_columns_without_headings(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.usefixtures("terminal")
 def test_of_many_hops_as_many_are_shown_as_fit() -> None:
-    assert [hops_that_fit(number, taken=6, each=4, rest="a file") for number in (1, 3)] == [(1, None), (3, None)]
-    assert hops_that_fit(50, taken=6, each=4, rest="a file") == (3, "hops 3 to 49 are in a file")
-    assert hops_that_fit(50, taken=19, each=4, rest="a file")[0] == 2
+    names = [f"hop {hop}" for hop in range(50)]
+    for count in (1, 3):
+        headings, caption = hops_that_fit(names[:count], taken=6, each=4, rest="a file")
+        assert ([heading.plain for heading in headings], caption) == (names[:count], None)
+    headings, caption = hops_that_fit(names, taken=6, each=4, rest="a file")
+    assert (len(headings), caption) == (3, "hops 3 to 49 are in a file")
+    assert len(hops_that_fit(names, taken=19, each=4, rest="a file")[0]) == 2
+
+
+@pytest.mark.usefixtures("terminal")
+def test_the_direction_of_a_hop_is_below_it() -> None:
+    names = ["hop 0 forward", "hop 1 forward", "hop 0 backward"]
+    headings, caption = hops_that_fit(names, taken=0, each=4, rest="a file")
+    assert [heading.plain for heading in headings] == ["hop 0\nforward", "hop 1\nforward"]
+    assert caption == "hop 0 backward is in a file"
 
 
 def test_json_is_the_data(capsys: pytest.CaptureFixture[str]) -> None:

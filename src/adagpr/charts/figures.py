@@ -52,7 +52,7 @@ def figure(
         _draw(chart, panel)
         if number % columns:
             panel.set_ylabel("")
-    _widen(several, panels)
+    _widen(several, list(panels))
     for panel in panels[len(several) :]:
         panel.set_axis_off()
     handles, labels = panels[0].get_legend_handles_labels()

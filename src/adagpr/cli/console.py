@@ -107,10 +107,27 @@ def facts(rows: Iterable[tuple[str, str | Text]], gap: int = 2) -> Table:
     return drawn
 
 
-def hops_that_fit(num_hops: int, *, taken: int, each: int, rest: str) -> tuple[int, str | None]:
-    """How many hops, ``each`` wide, have room beside columns of width ``taken``; and a caption that names the rest."""
-    shown = min(num_hops, max(2, (open_console().width - taken) // each))
-    return shown, f"hops {shown} to {num_hops - 1} are in {rest}" if shown < num_hops else None
+def hops_that_fit(names: Sequence[str], *, taken: int, each: int, rest: str) -> tuple[list[Text], str | None]:
+    """Headings of the hops that, ``each`` wide or as wide as a direction, have room beside columns of width ``taken``.
+
+    With them is a caption that names the other hops, if there are any.
+    """
+    headings = [two_lines(name) for name in names]
+    below = [line for heading in headings for line in heading.plain.split("\n")[1:]]
+    each = max([each, *(len(line) + 2 for line in below)])
+    shown = min(len(names), max(2, (open_console().width - taken) // each))
+    left = [name.removeprefix("hop ") for name in names[shown:]]
+    if not left:
+        return headings, None
+    which = f"hops {left[0]} to {left[-1]} are" if len(left) > 1 else f"hop {left[0]} is"
+    return headings[:shown], f"{which} in {rest}"
+
+
+def two_lines(name: str) -> Text:
+    """A heading whose third word, the direction of a hop, is below the others."""
+    from rich.text import Text
+
+    return Text("\n".join(name.rsplit(" ", 1) if name.count(" ") > 1 else [name]))
 
 
 class Bars:

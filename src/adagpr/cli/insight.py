@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 import adagpr
-from adagpr.cli.console import hops_that_fit, pluralize, show, show_json, show_result, show_section, table
+from adagpr.cli.console import hops_that_fit, pluralize, show, show_json, show_result, show_section, table, two_lines
 from adagpr.cli.options import AsJson, DataRoot, RunFiles, TrainedRun
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from adagpr.insight import Bounds, Explanation, NodeExplanation
     from adagpr.ops import Estimate
 
@@ -50,12 +52,13 @@ def explain(
 
 
 def _show_coefficients(found: Explanation) -> None:
-    shown, caption = hops_that_fit(len(found.layers[0].coefficients), **_ROOM)
+    hops, caption = hops_that_fit(found.hop_names, **_ROOM)
+    digits = "+.3f" if found.signed else ".3f"
     rows = []
     for part in found.layers:
-        weights = ["0" if value == 0 else f"{value:.3f}" for value in part.coefficients[:shown]]
+        weights = ["0" if value == 0 else f"{value:{digits}}" for value in part.coefficients[: len(hops)]]
         rows.append((str(part.layer), *weights, f"{part.mean_hop:.2f}", str(part.max_hop)))
-    headings = ("layer", *(f"hop {hop}" for hop in range(shown)), "mean hop", "farthest")
+    headings: list[str | Text] = ["layer", *hops, "mean hop", "farthest"]
     drawn = table(headings, rows, caption=caption)
     show_section("How much of each hop each layer uses", drawn, *_reach_sentences(found))
 
@@ -78,9 +81,11 @@ def _reach_sentences(found: Explanation) -> list[str]:
 
 def _show_depth(found: Explanation) -> None:
     places = [found.lambdas.index(value) for value in (-1.0, 0.0, 1.0)]
+    columns = [two_lines(f"at {value} {way}".strip()) for way in found.directions for value in (-1, 0, 1)]
     rows = []
-    for after, response in zip(found.smoothing, [None, *(part.response for part in found.layers)], strict=True):
-        cells = ["" if response is None else f"{response[place]:.2f}" for place in places]
+    for after, part in zip(found.smoothing, [None, *found.layers], strict=True):
+        filters = [] if part is None else found.filters(part).values()
+        cells = [f"{response[place]:.2f}" for response in filters for place in places] or [""] * len(columns)
         distance = "" if after.cosine_distance is None else f"{after.cosine_distance:.3f}"
         energies = (f"{after.dirichlet_energy:.3g}", f"{after.relative_energy:.3f}")
         rows.append((str(after.layer), *cells, *energies, distance))
@@ -88,7 +93,7 @@ def _show_depth(found: Explanation) -> None:
         rows.append(("network", *(f"{found.network_response[place]:.2f}" for place in places), "", "", ""))
     show_section(
         "What each layer does to the graph's spectrum, and how alike nodes are after it",
-        table(("layer", "at -1", "at 0", "at 1", "energy", "relative", "cosine distance"), rows),
+        table(("layer", *columns, "energy", "relative", "cosine distance"), rows),
         "A response is what is left of a signal: at 1 of one that neighbours share, at -1 of one in which they "
         "differ. Small energy and cosine distance mean that nodes look alike; layer 0 is the input map.",
     )
@@ -99,12 +104,17 @@ def _show_worth(found: Explanation, val_acc: float) -> None:
     for item in found.ablations:
         counts = (str(item.right_only_with), str(item.right_only_without))
         rows.append((item.name, _percent(item.accuracy), f"{item.difference:+.1f}", *counts))
-    idle = [item.name.removeprefix("without ") for item in found.ablations[2:] if item.max_change == 0]
+    idle = [
+        item.name.removeprefix("without ")
+        for item in found.ablations
+        if item.name.startswith("without hop") and item.max_change == 0
+    ]
+    without = "sets every hop beyond 0 to 0 and keeps hop 0 and own maps" if found.signed else "puts a 1 at hop 0"
     show_section(
         f"What the graph is worth on {found.num_val} validation nodes",
         table(("", "accuracy", "worth", "right only with", "right only without"), rows),
         "The trained weights are kept and only coefficients are changed, in every layer and without rescaling the "
-        "others; 'without the graph' puts a 1 at hop 0. A network trained without it may do better: adagpr "
+        f"others; 'without the graph' {without}. A network trained without it may do better: adagpr "
         "train --without-graph.",
         *([f"Taking out {', '.join(idle)} changes no bit of any prediction."] if idle else []),
     )
@@ -127,6 +137,12 @@ def _show_node(node: NodeExplanation) -> None:
         "",
     )
     biases = [("bias of the output map", f"{node.bias_out:+.4f}"), ("bias of the input map", f"{node.bias_in:+.4f}")]
+    # Only layers of some models have shifts and own maps.
+    has_shifts, has_own = (
+        any(part) for part in zip(*((flow.shift, flow.own_map) for flow in node.layers), strict=True)
+    )
+    if has_shifts:
+        biases.append(("shifts of the layers", f"{node.bias_layers:+.4f}"))
     paths = [pluralize(hop, "hop") for hop in range(len(node.by_hops))]
     if len(paths) == MOST_HOPS + 1:
         paths[-1] = f"{MOST_HOPS} or more hops"
@@ -138,15 +154,20 @@ def _show_node(node: NodeExplanation) -> None:
     if rest := node.num_sources - len(node.sources):
         sources.append((f"{rest} others", "", f"{node.others:+.4f}"))
     show_section("By whose features", table(("node", "hops away", "part"), sources))
-    shown, caption = hops_that_fit(len(node.layers[0].hops), **_ROOM)
-    headings = ("layer", *(f"hop {hop}" for hop in range(shown)), "from h0")
-    rows = [
-        (str(flow.layer), *(f"{value:+.3f}" for value in (*flow.hops[:shown], flow.from_h0))) for flow in node.layers
-    ]
+    hops, caption = hops_that_fit(node.hop_names, **_ROOM)
+    # What comes from the layer before, and what is added at this layer.
+    ends = [("own map", has_own), ("from h0", not has_shifts), ("shift", has_shifts)]
+    rows = []
+    for flow in node.layers:
+        kept = zip((flow.own_map, flow.from_h0, flow.shift), ends, strict=True)
+        values = (*flow.hops[: len(hops)], *(value for value, (_, is_shown) in kept if is_shown))
+        rows.append((str(flow.layer), *(f"{value:+.3f}" for value in values)))
+    headings: list[str | Text] = ["layer", *hops, *(name for name, is_shown in ends if is_shown)]
+    added = "shift" if has_shifts else "from h0"
     show_section(
         "By layer and hop",
         table(headings, rows, caption=caption),
-        "A row, the 'from h0' of the rows below it and the bias of the output map add up to the logit.",
+        f"A row, the '{added}' of the rows below it and the bias of the output map add up to the logit.",
     )
 
 

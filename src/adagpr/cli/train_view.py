@@ -37,7 +37,9 @@ def show_runs(graph: Graph, splits: Sequence[Split], runs: Runs) -> None:
     coefficients = [run.coefficients for run in runs if run.coefficients is not None]
     if coefficients:
         mean = f", mean of {len(runs)} runs" if len(runs) > 1 else ""
-        _show_coefficients(torch.stack(coefficients).mean(0).tolist(), mean)
+        model = runs[0].model
+        values = torch.stack(coefficients).mean(0).tolist()
+        _show_coefficients(values, model.hop_names(), mean, signed=model.capabilities.signed)
     if graph.notes and not is_own:
         show(f"Before you trust these numbers: adagpr data info {graph.name}", "")
     show(f"run folder  {runs.folder}", f"page        {(runs.folder or Path()) / 'report.html'}")
@@ -64,7 +66,8 @@ def show_partition_run(record: dict[str, Any], folder: Path) -> None:
         "",
     )
     if "coefficients" in record:
-        _show_coefficients(record["coefficients"])
+        found = record["coefficients"]
+        _show_coefficients(found, [f"hop {hop}" for hop in range(len(found[0]))])
     show(f"run folder  {folder}", f"page        adagpr report {folder}")
 
 
@@ -74,15 +77,23 @@ def _scaled(record: dict[str, Any]) -> list[str]:
     return [] if sentence is None else [sentence]
 
 
-def _show_coefficients(layers: Sequence[Sequence[float]], mean: str = "") -> None:
-    """Prints the weight of each hop in each layer."""
-    shown, caption = hops_that_fit(len(layers[0]), taken=8, each=7, rest="record.json")
+def _show_coefficients(
+    layers: Sequence[Sequence[float]], names: Sequence[str], mean: str = "", signed: bool = False
+) -> None:
+    """Prints the weight of each hop in each layer; the columns are the hops of these names."""
+    hops, caption = hops_that_fit(names, taken=8, each=7, rest="record.json")
     zero = "·" if open_console().encoding.startswith("utf") else "."
+    shade = _shade_of_sign if signed else _shade
     rows = [
-        (Text(f"{layer:>5}"), *(_shade(value, zero) for value in row[:shown])) for layer, row in enumerate(layers, 1)
+        (Text(f"{layer:>5}"), *(shade(value, zero) for value in row[: len(hops)]))
+        for layer, row in enumerate(layers, 1)
     ]
-    headings = ["layer", *(f"hop {hop}" for hop in range(shown))]
-    show_section(f"How much of each hop each layer uses{mean}", table(headings, rows, caption=caption))
+    sentences = [
+        "Above 0, blue, a layer adds a hop; below 0, red, it subtracts it. A row with both takes the difference "
+        "between what is near and what is farther away."
+    ]
+    heading, drawn = f"How much of each hop each layer uses{mean}", table(["layer", *hops], rows, caption=caption)
+    show_section(heading, drawn, *(sentences if signed else []))
 
 
 def _show_each(runs: Sequence[Run]) -> None:
@@ -140,6 +151,14 @@ def _shade(value: float, zero: str) -> Text:
         return Text(zero, style="dim")
     style = "bold green" if value >= 0.5 else "green" if value >= 0.1 else ""
     return Text(f"{value:.3f}", style=style)
+
+
+def _shade_of_sign(value: float, zero: str) -> Text:
+    """A coefficient of either sign, blue above 0 and red below."""
+    if value == 0:
+        return Text(zero, style="dim")
+    colour = "bright_blue" if value > 0 else "red"
+    return Text(f"{value:+.3f}", style=f"bold {colour}" if abs(value) >= 0.5 else colour)
 
 
 def _percent(value: float) -> str:

@@ -168,7 +168,7 @@ class Run:
         rows = [f"<tr><th>{key}</th><td>{html.escape(value)}</td></tr>" for key, value in self.summary().items()]
         page = f"<table>{''.join(rows)}</table>"
         if self.coefficients is not None:
-            hops = "".join(f"<th>hop {hop}</th>" for hop in range(self.coefficients.shape[1]))
+            hops = "".join(f"<th>{name}</th>" for name in self.model.hop_names())
             layers = "".join(
                 f"<tr><td>{number}</td>{''.join(f'<td>{value:.3f}</td>' for value in layer)}</tr>"
                 for number, layer in enumerate(self.coefficients.tolist(), 1)
