@@ -59,6 +59,22 @@ def test_units_of_features_do_not_matter_where_they_are_standardised() -> None:
     np.testing.assert_allclose(one, other, atol=1e-3)
 
 
+def test_hops_of_either_sign_are_learned_and_met_again_by_later_rows() -> None:
+    x, y, adj = two_camps()
+    classifier = make(model="adagpr-signed").fit(x, y, adjacency=adj)
+    training = classifier.run_.record["config"]["training"]
+    assert (training["self_loops"], training["weight_decay"]) == (False, 0.0)
+    expected = [classifier.run_.predictions[f"p_{name}"].to_pylist() for name in "01"]
+    np.testing.assert_allclose(classifier.predict_proba(x).T, expected, atol=1e-5)
+    joined = make(model="adagpr-signed").fit(x, y)
+    one, two = (joined.predict_proba(x[:count] + 0.1)[0] for count in (1, 20))
+    np.testing.assert_allclose(one, two, rtol=0, atol=1e-12)
+    with pytest.raises(InputError, match="alpha"):
+        make(model="adagpr-signed", alpha=0.1).fit(x, y)
+    with pytest.raises(InputError, match="model must be 'adagpr' or 'adagpr-signed'"):
+        make(model="gcn").fit(x, y)
+
+
 def test_unlabelled_rows_are_no_class_and_none_means_that_all_have_one() -> None:
     x, y, adj = two_camps()
     given = np.where(np.arange(60) < 50, y, -1)

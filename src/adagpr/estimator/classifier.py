@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -38,12 +38,15 @@ from adagpr.ops import Direction, compute_threads, features, read_edges
 from adagpr.training import Run, fit
 
 # The arguments that are not passed on to `adagpr.fit`.
-_OWN = ("graph", "n_neighbors", "unlabelled", "direction", "validation_fraction", "random_state")
+_OWN = ("model", "graph", "n_neighbors", "unlabelled", "direction", "validation_fraction", "random_state")
+# Those that the model has a default of its own for.
+_OF_MODEL = ("num_coeffs", "alpha", "theta", "dropout", "projection", "weight_decay")
 
 
 class _Rules(BaseModel):
     """Those of them that are checked here."""
 
+    model: Literal["adagpr", "adagpr-signed"]
     n_neighbors: Count
     direction: Direction
     validation_fraction: Annotated[Finite, Field(gt=0.0, lt=1.0)]
@@ -57,13 +60,17 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     See the module for the two ways of use. Sample and class weights are not supported.
 
     Args:
+        model: ``"adagpr"``, the paper's, or ``"adagpr-signed"``, for graphs whose edges carry the signal: its layers
+            may subtract hops and keep a node apart from its neighbours.
         num_layers: Number of graph layers.
         hidden_channels: Width of the hidden layers.
-        num_coeffs: Hops of each layer, hop 0 included; one number, or one per layer.
-        alpha: Share of the first hidden matrix in every layer, in [0, 1]; one number, or one per layer.
-        theta: The paper's lambda: how strongly layers differ from the identity.
+        num_coeffs: Hops of each layer, hop 0 included; one number, or for ``"adagpr"`` one per layer. This and the
+            next four are as the model has them where they are ``None``.
+        alpha: With ``"adagpr"``: share of the first hidden matrix in every layer, in [0, 1]; one number, or one per
+            layer.
+        theta: With ``"adagpr"``, the paper's lambda: how strongly layers differ from the identity.
         dropout: Probability of dropping an element while training.
-        projection: How coefficients come from their scores; see `adagpr.ops.PROJECTIONS`.
+        projection: With ``"adagpr"``: how coefficients come from their scores; see `adagpr.ops.PROJECTIONS`.
         graph: The whole graph, for rows that are positions: a `Graph`, whose labels are not read, or a pair of an
             adjacency matrix and the features of all nodes. None for rows that are nodes.
         n_neighbors: How many nearest rows each row is joined to where no adjacency is given; at most all others.
@@ -73,7 +80,8 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ``"standardise"``, ``"auto"``, or ``None``; see `adagpr.ops.feature_scaling`. Nearest rows are those of
             the features as they come.
         lr: Adam's learning rate.
-        weight_decay: Decay of all parameters, or a dictionary with one for each named parameter group.
+        weight_decay: Decay of all parameters, or a dictionary with one for each named parameter group; ``None`` for
+            that of the model.
         max_epochs: The largest number of epochs.
         patience: Epochs without progress after which training stops; ``None`` for never.
         validation_fraction: Share of the labelled nodes that chooses the epoch, drawn class by class. A class of three
@@ -85,7 +93,8 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes_: The classes in order, as they are in ``y``.
         n_features_in_: Number of columns of ``X``.
         feature_names_in_: Names of these columns, where ``X`` had names.
-        coefficients_: The weight of each hop in each layer, ``[num_layers, num_coeffs]``.
+        coefficients_: The weight of each hop in each layer, ``[num_layers, num_coeffs]``; where ``"adagpr-signed"``
+            reads edges both ways, first forwards, then backwards.
         n_iter_: Number of epochs.
         run_: The `Run` of the training: history, validation accuracy, model. It has no test nodes.
 
@@ -97,20 +106,21 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ((2, 4), True)
     """
 
+    model: str = "adagpr"
     num_layers: int = 4
     hidden_channels: int = 64
-    num_coeffs: int | Sequence[int] = 4
-    alpha: float | Sequence[float] = 0.1
-    theta: float = 0.5
-    dropout: float = 0.5
-    projection: str = "exp-sparsemax"
+    num_coeffs: int | Sequence[int] | None = None
+    alpha: float | Sequence[float] | None = None
+    theta: float | None = None
+    dropout: float | None = None
+    projection: str | None = None
     graph: Graph | tuple[Any, Any] | None = None
     n_neighbors: int = 10
     unlabelled: Any = None
     direction: Direction = "directed"
     feature_scaling: str | None = None
     lr: float = 0.01
-    weight_decay: float | dict[str, float] = 5e-4
+    weight_decay: float | dict[str, float] | None = None
     max_epochs: int = 1500
     patience: int | None = 300
     validation_fraction: float = 0.2
@@ -250,7 +260,8 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         split = Split(torch.from_numpy(train), torch.from_numpy(val), torch.empty(0, dtype=torch.int64))
         graph = Graph(self._x, self._adj, torch.from_numpy(codes), tuple(str(item) for item in self.classes_))
         options = {name: value for name, value in self.get_params(deep=False).items() if name not in _OWN}
-        return fit(graph, split, "adagpr", seed=seed, **options)
+        given = {name: value for name, value in options.items() if name not in _OF_MODEL or value is not None}
+        return fit(graph, split, self.model, seed=seed, **given)
 
     def _joined(self, x: Rows) -> np.ndarray:
         """Probabilities where fitted rows are nodes and others are joined to the nearest of them."""
@@ -278,7 +289,8 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = tuple(str(item) for item in self.classes_)
         graph = self.run_.scaled(Graph(x, adj, torch.full((adj.shape[0],), -1), names))
         model = deepcopy(self.run_.model).double().eval()
-        structure = model.structure(graph, dtype=torch.float64)
+        training = self.run_.record["config"]["training"]
+        structure = model.structure(graph, training["direction"], training["self_loops"], dtype=torch.float64)
         with torch.inference_mode(), compute_threads():
             logits = model(features(graph.x, torch.float64), structure)
             return np.asarray((logits / self.run_.temperature).softmax(-1).numpy())
