@@ -170,7 +170,7 @@ def test_without_any_hop_a_node_reads_itself_through_its_own_map(graph: Graph) -
     model.layers()[1].scores.data.zero_()
     through = explain_node(model, graph, NODE, self_loops=False)
     assert through.num_sources > 0
-    assert max(len(through.by_hops), 5) == 5
+    assert len(through.by_hops) <= 5
     cut = network("one", "batch", own_map=False)
     cut.layers()[1].scores.data.zero_()
     found = explain_node(cut, graph, NODE, self_loops=False)
