@@ -48,6 +48,18 @@ HEAT = HeatMap(
 )
 
 
+SIGNS = HeatMap(
+    name="n",
+    title="t",
+    values=[[1.5, -0.75, 0.0]],
+    row_names=["1"],
+    column_names=["0", "1", "2"],
+    row_title="layer",
+    column_title="hop",
+    signs=("adds", "subtracts"),
+)
+
+
 def test_a_scale_is_linear_and_keeps_what_is_outside_at_its_edge() -> None:
     scale = Scale(0, 10, 100, 200)
     assert [scale(value) for value in (0, 5, 10, -3, 99)] == [100, 150, 200, 100, 200]
@@ -118,3 +130,30 @@ def test_several_charts_share_a_figure_and_its_legend() -> None:
     drawn = figure([LINES, LINES, LINES, LINES, LINES], title="all", legend="right")
     assert [axes.get_title() for axes in drawn.axes[:5]] == ["a < b"] * 5
     assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["a", "b"]
+
+
+def test_values_of_either_sign_are_blue_and_red_and_an_absent_one_is_a_dot() -> None:
+    drawn = svg(SIGNS)
+    boxes = re.findall(r'class="cell (\w+)" style="fill-opacity:([\d.]+)"', drawn)
+    assert [(sign, float(shade)) for sign, shade in boxes] == [("plus", 1.0), ("minus", 0.53), ("plus", 0.0)]
+    assert [text for text in ("+1.50", "-0.75", "·") if f">{text}<" in drawn] == ["+1.50", "-0.75", "·"]
+    assert SIGNS.legend == (("adds", "plus"), ("subtracts", "minus"))
+    panel, scale = figure(SIGNS).axes
+    assert [text.get_text() for text in panel.texts] == ["+1.50", "-0.75", "·"]
+    red, green, blue, _ = panel.images[0].cmap(panel.images[0].norm(-1.5))
+    assert red > max(green, blue)
+    assert [text.get_text() for text in scale.get_yticklabels()] == ["-1.50\nsubtracts", "0", "+1.50\nadds"]
+
+
+def test_a_line_marks_0_where_values_are_below_it() -> None:
+    axis = Axis("y", includes=(0.0, 0.5), has_zero=True)
+    charts = [
+        Lines(name="n", title="t", x=Axis("x"), at=[0.0, 1.0], lines=[Line("a", [0.0, low])], y=axis)
+        for low in (-1, -3)
+    ]
+    assert 'class="zero"' in svg(charts[0])
+    assert 'class="zero"' not in svg(LINES)
+    first, second = figure(charts).axes
+    assert first.get_ylim() == second.get_ylim()
+    assert first.get_ylim()[0] < -3
+    assert any(list(line.get_ydata()) == [0, 0] for line in first.lines)

@@ -42,6 +42,18 @@ def hostile_run(tmp_path_factory: pytest.TempPathFactory, hostile: tuple[Graph, 
 
 
 @pytest.fixture(scope="session")
+def signed_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Graph, Split]:
+    """A run with signed hops on a directed graph, its graph and its split."""
+    rng = np.random.default_rng(0)
+    graph = from_scipy(
+        sp.random_array((60, 60), density=0.1, rng=rng, format="csr"), rng.normal(size=(60, 8)), np.arange(60) % 3
+    )
+    split, folder = random_split(graph.y, 0), tmp_path_factory.mktemp("signed") / "run"
+    adagpr.fit(graph, split, "adagpr-signed", num_layers=2, hidden_channels=8, max_epochs=12, lr=0.05, out=folder)
+    return folder, graph, split
+
+
+@pytest.fixture(scope="session")
 def two_models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Three splits each of AdaGPR and of a network without a graph."""
     folder = tmp_path_factory.mktemp("two")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from adagpr.errors import InputError
+from adagpr.graph import Graph, Split
 from adagpr.reporting import plot
 from adagpr.reporting.charts import thinned
 
@@ -27,6 +28,15 @@ def test_plot_returns_figures_and_writes_only_where_a_folder_is_named(two_models
     assert found.files == ()
     assert sorted(two_models[0].rglob("*")) == before
     assert len(found.figures["evolution"].axes) >= 2, "one panel per layer"
+
+
+def test_figures_of_signed_hops_say_what_their_colours_are(signed_run: tuple[Path, Graph, Split]) -> None:
+    folder, _, _ = signed_run
+    found = plot(folder, only=["coefficients", "evolution"])
+    heat = found.figures["coefficients"]
+    assert "blue adds it, red subtracts it" in heat.axes[0].get_title()
+    assert "takes the difference" in heat.get_supxlabel().replace("\n", " ")
+    assert "below 0" in found.figures["evolution"].axes[0].get_ylabel()
 
 
 def test_a_figure_has_a_file_of_each_kind(two_models: tuple[Path, Path], tmp_path: Path) -> None:

@@ -104,6 +104,24 @@ def test_names_that_are_code_stand_as_text(hostile_run: Path, hostile: tuple[Gra
     assert page.figures["confusion"]["headings"][2] == '<script>alert("class")</script>'
 
 
+def test_hops_of_either_sign_are_added_in_blue_and_subtracted_in_red(
+    signed_run: tuple[Path, Graph, Split], tmp_path: Path
+) -> None:
+    folder, graph, split = signed_run
+    page = read(report([folder], tmp_path / "r.html", graph=graph, splits=[split]))
+    record, text = read_json(folder / "record.json"), " ".join(page.texts)
+    names = [f"{hop} {way}" for way in ("forward", "backward") for hop in range(3)]
+    assert page.figures["coefficients"]["headings"] == ["layer", *names]
+    assert np.allclose([row[1:] for row in page.figures["coefficients"]["rows"]], record["coefficients"])
+    assert page.figures["coefficients-layer-2"]["headings"] == ["epoch", *(f"hop {name}" for name in names)]
+    assert {"filter-forwards", "filter-backwards"} <= page.figures.keys()
+    assert "Blue adds a hop, red subtracts it" in text
+    assert "Forward, a node reads those that it points to" in text
+    assert "layers take a difference" in text or "No layer takes a difference" in text
+    assert "The bounds are left out" in text
+    assert any(attributes.get("class") == "zero" for tag, attributes in page.tags if tag == "line")
+
+
 def test_a_model_without_coefficients_leaves_parts_out_and_says_so(
     two_models: tuple[Path, Path], tmp_path: Path
 ) -> None:
