@@ -64,6 +64,23 @@ def test_a_person_reads_tables_and_sentences(runs: Path) -> None:
     ]
 
 
+def test_hops_of_either_sign_and_direction_have_their_names(runs: Path, tmp_path: Path) -> None:
+    model = ["--model", "adagpr-signed", "--jobs", "1", "--out", str(tmp_path / "signed")]
+    trained = adagpr("train", str(runs / "own.npz"), *QUICK, *model).splitlines()
+    explained = adagpr("explain", str(tmp_path / "signed"), "--node", "3").splitlines()
+    record = json.loads((tmp_path / "signed" / "record.json").read_text())
+    row = [f"{value:+.3f}" for value in record["coefficients"][0]]
+    for lines in (trained, explained):
+        start = lines.index("How much of each hop each layer uses")
+        assert lines[start + 1].split() == ["hop", "0", "hop", "1", "hop", "2"] * 2
+        assert lines[start + 2].split()[:7] == ["layer", *["forward"] * 3, *["backward"] * 3]
+        assert lines[start + 3].split()[1:7] == row
+    assert any("below 0, red, it subtracts it" in line for line in trained)
+    assert any(line.startswith("shifts of the layers") for line in explained)
+    assert any(line.split()[-2:] == ["map", "shift"] for line in explained)
+    assert any("keeps hop 0 and own maps" in line for line in explained)
+
+
 def test_a_network_without_the_graph_is_said_to_be_one(runs: Path) -> None:
     lines = adagpr("explain", str(runs / "alone")).splitlines()
     assert "No layer uses the graph: a prediction reads nothing but its own node." in lines

@@ -178,6 +178,16 @@ def test_new_nodes_are_predicted_alike_within_the_old_graph_and_as_another_graph
     assert alone["doubt"].to_pylist() == answers(within, "x1", "x2", "x3")["doubt"].to_pylist()
 
 
+def test_signed_hops_that_read_edges_both_ways_predict_new_nodes() -> None:
+    graph, (split,) = load("tables", nodes=nodes_table(), edges=edges_table(), label="kind", **COLUMNS)
+    run = fit(graph, split, "adagpr-signed", **SMALL, max_epochs=20)
+    assert run.record["config"]["model"]["directions"] == "both"
+    within, _ = predict(run, extended(nodes_table(), **NEW), extended(edges_table(), **NEW_EDGES))
+    alone, _ = predict(run, NEW, NEW_EDGES)
+    assert shares(answers(within, *nodes_table()["person"])) == pytest.approx(shares(run.predictions), abs=1e-5)
+    assert shares(alone) == pytest.approx(shares(answers(within, "x1", "x2", "x3")), abs=1e-5)
+
+
 def test_a_new_edge_to_an_old_node_counts(run: Run) -> None:
     joined: dict[str, list[Any]] = {"from": ["x1", "x3"], "to": ["x2", "n001"], "strength": [2.0, 3.0]}
     before, _ = predict(run, extended(nodes_table(), **NEW), extended(edges_table(), **NEW_EDGES))
