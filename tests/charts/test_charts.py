@@ -116,7 +116,7 @@ def test_things_in_order_have_different_colours() -> None:
         assert len({ramp(number, count) for number in range(count)}) == count
 
 
-@pytest.mark.parametrize("chart", [LINES, POWERS, DOTS, BARS, HEAT])
+@pytest.mark.parametrize("chart", [LINES, POWERS, DOTS, BARS, HEAT, SIGNS])
 def test_every_chart_is_valid_svg_with_words_and_a_file_of_each_kind(chart: Chart) -> None:
     assert ET.fromstring(svg(chart)).get("aria-label")  # noqa: S314
     files = picture_files(figure(chart))
@@ -140,7 +140,7 @@ def test_values_of_either_sign_are_blue_and_red_and_an_absent_one_is_a_dot() -> 
     assert SIGNS.legend == (("adds", "plus"), ("subtracts", "minus"))
     panel, scale = figure(SIGNS).axes
     assert [text.get_text() for text in panel.texts] == ["+1.50", "-0.75", "·"]
-    red, green, blue, _ = panel.images[0].cmap(panel.images[0].norm(-1.5))
+    red, green, blue, _ = panel.images[0].cmap(float(panel.images[0].norm(np.array([-1.5]))[0]))
     assert red > max(green, blue)
     assert [text.get_text() for text in scale.get_yticklabels()] == ["-1.50\nsubtracts", "0", "+1.50\nadds"]
 
@@ -156,4 +156,4 @@ def test_a_line_marks_0_where_values_are_below_it() -> None:
     first, second = figure(charts).axes
     assert first.get_ylim() == second.get_ylim()
     assert first.get_ylim()[0] < -3
-    assert any(list(line.get_ydata()) == [0, 0] for line in first.lines)
+    assert any(np.array_equal(line.get_ydata(), [0, 0]) for line in first.lines)

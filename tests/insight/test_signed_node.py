@@ -82,12 +82,13 @@ class Dense:
 
 def dense(model: AdaGPRSigned, graph: Graph) -> Dense:
     operators = model.operators(graph, "directed", False, torch.float64).values()
-    convs, biases = model.layers(), [outer.bias.detach().numpy() for outer in model.outer_maps()]
+    convs, (b_in, b_out) = model.layers(), (outer.bias.detach().numpy() for outer in model.outer_maps())
     assert isinstance(graph.x, torch.Tensor)
     return Dense(
         [item.matrix.to_dense().numpy() for item in operators],
         graph.x.double().numpy(),
-        *biases,
+        b_in,
+        b_out,
         np.stack([conv.coeffs().detach().numpy() for conv in convs]),
         [conv.weights().detach().numpy()[-6:] for conv in convs],
         [conv.running_moments[0].numpy() if model.norm == "batch" else np.zeros(6) for conv in convs],
