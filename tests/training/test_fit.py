@@ -171,6 +171,16 @@ def test_the_twin_without_the_graph_ignores_every_edge(graph: Graph, split: Spli
         hop_0_options("mlp", {})
 
 
+def test_without_the_graph_signed_hops_are_a_network_that_no_edge_changes(make_graph: Callable[..., Graph]) -> None:
+    graph = make_graph()
+    split = random_split(graph.y, 0)
+    options = hop_0_options("adagpr-signed", {"num_layers": 2, "num_coeffs": 3, "max_epochs": 3})
+    runs = [fit(each, split, "adagpr-signed", **options) for each in (graph, replace(graph, adj=0 * graph.adj))]
+    assert runs[0].history.equals(runs[1].history)
+    assert runs[0].coefficients is not None
+    assert runs[0].coefficients.shape == (2, 1)
+
+
 def test_a_finished_run_is_read_and_not_repeated(
     graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -93,7 +93,7 @@ def _show_coefficients(
         "between what is near and what is farther away."
     ]
     heading, drawn = f"How much of each hop each layer uses{mean}", table(["layer", *hops], rows, caption=caption)
-    show_section(heading, drawn, *(sentences if signed else []))
+    show_section(heading, drawn, *(sentences if min(map(min, layers)) < 0 else []))
 
 
 def _show_each(runs: Sequence[Run]) -> None:

@@ -244,11 +244,12 @@ def _remarks(model: Model, graph: Graph, direction: Direction, node: NodeExplana
             "PairNorm is between the layers and makes every node depend on all others: the filter of the whole "
             "network and the parts of a node's prediction are left out, and the reach is that of the layers alone."
         )
-    if model.capabilities.signed:
+    if any(value < 0 for view in model.layer_views() for row in view.coefficients.values() for value in row):
         remarks.append(
             "A hop with a negative weight is subtracted: a layer whose weights have both signs takes the difference "
             "between what is near and what is farther away."
         )
+    if model.capabilities.signed:
         remarks.append(
             "The filter of the whole network is left out: it would take every weight map for the identity, and those "
             "of these layers are free. The filter of a layer is that of its hops, without its own map and its norm."

@@ -309,7 +309,7 @@ def _train_until_one_is_over(
 
 
 def hop_0_options(model: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of the same model with every layer at hop 0: a residual network that does not see the graph."""
+    """The options of the same model with every layer at hop 0: a network that does not see the graph."""
     changed = dict(model_class(model).hop_0)
     if not changed:
         raise InputError(f"The model '{model}' has no coefficients that could be set to hop 0.")
