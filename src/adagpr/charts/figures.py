@@ -13,8 +13,9 @@ from adagpr.charts.chart import COLOURS, Axis, Bars, Chart, Dots, HeatMap, Lines
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Columns of a figure with several charts, names in a legend, and boxes of a heat map with numbers in them.
-_MOST_COLUMNS, _MOST_NAMED, _MOST_WRITTEN = 4, 12, 300
+# Columns of a figure with several charts, names in a legend, boxes of a heat map with numbers in them, and its columns
+# whose names have room for two lines.
+_MOST_COLUMNS, _MOST_NAMED, _MOST_WRITTEN, _MOST_TWO_LINES = 4, 12, 300, 8
 _ROLES = {"main": COLOURS[0], "faint": "#b5bec8", "soft": "#777777", "text": "black"}
 _ROLES |= {"plus": "#2468b0", "minus": "#c03a2b"}
 _LEGENDS: dict[str, Any] = {
@@ -177,19 +178,25 @@ def _(chart: HeatMap, panel: Any) -> None:
         panel.imshow(chart.shades, cmap="Blues", aspect="auto", vmin=0, vmax=1)
     else:
         _draw_signs(chart, panel, chart.signs)
-    names = [name if chart.signs is None else name.replace(" ", "\n") for name in chart.column_names]
-    panel.set_xticks(range(len(names)), names, fontsize=8)
+    names = list(chart.column_names)
+    # Names of two words are in two lines, or upright where there are many of them.
+    is_upright = chart.signs is not None and len(names) > _MOST_TWO_LINES and any(" " in name for name in names)
+    if chart.signs is not None and not is_upright:
+        names = [name.replace(" ", "\n") for name in names]
+    panel.set_xticks(range(len(names)), names, fontsize=8, rotation=90 if is_upright else 0)
     every = max(1, len(chart.row_names) // 32)
     panel.set_yticks(range(0, len(chart.row_names), every), list(chart.row_names[::every]), fontsize=8)
     panel.set_ylabel(chart.row_title)
     panel.set_xlabel(chart.column_title)
-    if len(chart.row_names) * len(chart.column_names) > _MOST_WRITTEN:
-        return
+    is_written = len(chart.row_names) * len(chart.column_names) <= _MOST_WRITTEN
     for y, (row, shades) in enumerate(zip(chart.values, chart.shades, strict=True)):
         for x, (value, shade) in enumerate(zip(row, shades, strict=True)):
             words = f"{value:d}" if isinstance(value, int) else f"{value:.2f}" if value else "0"
             if chart.signs is not None:
                 words = f"{value:+.2f}" if value else "·"
+            # Without its dot an absent hop would look like a small one.
+            if not is_written and words != "·":
+                continue
             colour = "white" if abs(shade) > (0.6 if chart.signs is None else 0.7) else "black"
             panel.text(x, y, words, ha="center", va="center", fontsize=7, color=colour)
 
@@ -201,7 +208,7 @@ def _draw_signs(chart: HeatMap, panel: Any, signs: tuple[str, str]) -> None:
     colours = LinearSegmentedColormap.from_list("signs", [_ROLES["minus"], "white", _ROLES["plus"]])
     image = panel.imshow(chart.values, cmap=colours, aspect="auto", vmin=-chart.largest, vmax=chart.largest)
     above, below = signs
-    scale = panel.figure.colorbar(image, ax=panel, ticks=[-chart.largest, 0, chart.largest])
+    scale = panel.figure.colorbar(image, ax=panel, fraction=0.05, aspect=30, ticks=[-chart.largest, 0, chart.largest])
     words = f"{-chart.largest:.2f}\n{below}", "0", f"{chart.largest:+.2f}\n{above}"
     labels = scale.ax.set_yticklabels(words, fontsize=8)
     for label, place in zip(labels, ("bottom", "center", "top"), strict=True):
