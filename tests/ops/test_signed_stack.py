@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import cast
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from adagpr.data import csbm
-from adagpr.ops import Operator, SignedLayers, operator, signed_stack
+from adagpr.ops import Operator, SignedLayers, kernels, operator, signed_stack
 from adagpr.ops.norms import Norm
 from tests.ops import keep_mask
 
@@ -32,15 +33,14 @@ class Case:
     """What learns in a stack, of random numbers, some coefficients zero."""
 
     def __init__(
-        self, num_ops: int = 1, depth: int = 2, blocks: int = 1, hops: int = 4, width: int = 5, seed: int = 0
+        self, num_ops: int = 1, depth: int = 2, blocks: int = 1, hops: int = 4, width: int = 5, rows: int = 0
     ) -> None:
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(0)
 
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, dtype=torch.float64, generator=generator)
 
-        rows = GRAPH.num_nodes * blocks
-        self.x = normal(rows, width).requires_grad_()
+        self.x = normal(rows or GRAPH.num_nodes * blocks, width).requires_grad_()
         self.coeffs = normal(depth, num_ops, blocks, hops).requires_grad_()
         self.scales = (1 + 0.3 * normal(depth, blocks, width)).requires_grad_()
         self.shifts = normal(depth, blocks, width).requires_grad_()
@@ -51,6 +51,12 @@ class Case:
     @property
     def h_0(self) -> Tensor:
         return self.x.relu()
+
+    def to(self, dtype: torch.dtype) -> Case:
+        self.x, self.coeffs, self.scales, self.shifts, *self.weights = (
+            x.detach().to(dtype).requires_grad_() for x in self.learned
+        )
+        return self
 
     @property
     def learned(self) -> list[Tensor]:
@@ -228,3 +234,30 @@ def test_few_hops_and_a_single_row_are_enough(norm: Norm, num_ops: int, hops: in
     expected = case.shifts[-1, 0].relu().unsqueeze(0) if norm == "batch" else dense(case, one)
     torch.testing.assert_close(y, expected, rtol=1e-10, atol=1e-10)
     assert all(grad.isfinite().all() for grad in torch.autograd.grad(y.sum(), case.weights))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+@pytest.mark.parametrize("norm", [*NORMS, "moments"])
+def test_all_layers_in_one_call_have_the_bits_of_layer_by_layer(
+    norm: str, rate: float, dtype: torch.dtype, threads: int
+) -> None:
+    forwards = operator(csbm(num_nodes=700, average_degree=5.0, num_classes=3, directed=True), dtype=dtype)
+    both = [forwards, Operator(forwards.transpose, forwards.matrix, "directed", True), forwards]
+    around: kernels.Around = lambda name, arguments, step: step()  # noqa: E731
+    for num_ops, blocks, hops, width in [(1, 1, 4, 64), (2, 2, 2, 32), (3, 1, 1, 80), (1, 3, 5, 16)]:
+        found = []
+        for watched in (False, True):
+            case = Case(num_ops, depth=3, blocks=blocks, hops=hops, width=width, rows=700 * blocks).to(dtype)
+            ops, streams = [op.repeated(blocks) for op in both[:num_ops]], generators(rate, blocks)
+            layers = SignedLayers(ops, "batch", skip_tail=True, rate=rate, generators=streams)
+            layers = (
+                replace(layers, moments=case.moments) if norm == "moments" else replace(layers, norm=cast("Norm", norm))
+            )
+            with kernels.compute_threads(threads), kernels.watch_kernels(around) if watched else nullcontext():
+                results = case.outcome(layers)
+                with torch.no_grad():
+                    found.append([*results, case.run(layers)[0]])
+            assert layers.supports_fused_stack(case.h_0)
+        assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))

@@ -245,6 +245,29 @@ class KernelBackend(TorchBackend):
             kernels.call_kernel("relu_drop", x.dtype, size=part.numel(), x=part, words=words, threshold=masks.threshold)
         return x
 
+    def column_moments(self, z: Tensor, num_blocks: int) -> tuple[Tensor, Tensor]:  # noqa: D102
+        if not kernels.supports_square(z):
+            return super().column_moments(z, num_blocks)
+        sums = kernels.normalise("column_moments", z, None, num_blocks)
+        return sums[:, 0], sums[:, 1]
+
+    def normalise(self, z: Tensor, constants: Tensor, by_row: bool, out: Tensor) -> Tensor:  # noqa: D102
+        if not kernels.supports_square(z):
+            return super().normalise(z, constants, by_row, out)
+        kernels.normalise("normalise", z, None, len(constants), constants=constants, by_row=by_row, out=out)
+        return out
+
+    def norm_sums(self, grad: Tensor, z: Tensor, constants: Tensor, by_row: bool) -> Tensor:  # noqa: D102
+        if not kernels.supports_square(z):
+            return super().norm_sums(grad, z, constants, by_row)
+        return kernels.normalise("norm_sums", z, grad, len(constants), constants=constants, by_row=by_row)
+
+    def norm_backward(self, grad: Tensor, z: Tensor, constants: Tensor, by_row: bool, out: Tensor) -> Tensor:  # noqa: D102
+        if not kernels.supports_square(z):
+            return super().norm_backward(grad, z, constants, by_row, out)
+        kernels.normalise("norm_backward", z, grad, len(constants), constants=constants, by_row=by_row, out=out)
+        return out
+
     def drop(self, x: Tensor, masks: MaskSource) -> Tensor:
         """The words are drawn on the way."""
         if len(masks.generators) != 1:

@@ -197,17 +197,26 @@ def addresses(items: Sequence[Tensor | np.ndarray]) -> np.ndarray:
     return np.array(found, dtype=np.uint64)
 
 
+def room_for_chunks(h: Tensor, count: int) -> Tensor:
+    """Memory for so many chunks of rows for each thread."""
+    return h.new_empty(count * _rows_per_chunk() * num_threads(), h.shape[1])
+
+
 def _rows_per_chunk() -> int:
     return ctypes.c_int64.in_dll(library(), "rows_per_chunk").value  # type: ignore[arg-type]
 
 
 def room_for_sums(num_rows: int, num_blocks: int) -> dict[str, np.ndarray]:
     """Memory that the sums over rows need: two numbers for each block, and two for each chunk of rows."""
-    chunks_per_block = math.ceil(num_rows // num_blocks / _rows_per_chunk())
-    return {"pairs": np.empty(2 * num_blocks), "parts": np.empty(2 * num_blocks * chunks_per_block)}
+    return {"pairs": np.empty(2 * num_blocks), "parts": np.empty(2 * chunks_of(num_rows, num_blocks))}
 
 
-def _num_segments(num_rows: int) -> int:
+def chunks_of(num_rows: int, num_blocks: int) -> int:
+    """In how many chunks of rows a matrix is computed."""
+    return num_blocks * math.ceil(num_rows // num_blocks / _rows_per_chunk())
+
+
+def num_segments(num_rows: int) -> int:
     """In how many segments `outer` cuts rows."""
     return max(1, min(_MOST_SEGMENTS, num_rows // _ROWS_PER_SEGMENT))
 
@@ -241,11 +250,19 @@ def multiply_square(s: Tensor, m: Tensor, out: Tensor, adds: bool = False) -> Te
 
 def outer(s: Tensor, z: Tensor) -> Tensor:
     """``s.T @ z`` for two matrices of one shape."""
-    segments, width = _num_segments(s.shape[0]), shape_of(s, 1, z)["width"]
+    segments, width = num_segments(s.shape[0]), shape_of(s, 1, z)["width"]
     sums = s.new_empty(segments + 1, width, width)
     call_kernel("outer", s.dtype, num_rows=len(s), width=width, s=s, z=z, out=sums, partial=sums[1:],
                 num_segments=segments)  # fmt: skip
     return sums[0]
+
+
+def normalise(name: str, z: Tensor, grad: Tensor | None, num_blocks: int, **others: Any) -> Tensor:
+    """A kernel of ``kernels/norms.h``; returns the sums that it gives, float64, ``[blocks, 2, columns]``."""
+    shape = shape_of(z, num_blocks, grad)
+    sums, parts = (np.empty((count, 2, z.shape[1])) for count in (num_blocks, chunks_of(len(z), num_blocks)))
+    call_kernel(name, z.dtype, **shape, z=z, grad=grad, sums=sums, parts=parts, **others)
+    return torch.from_numpy(sums)
 
 
 class FusedStack(torch.autograd.Function):
@@ -286,7 +303,7 @@ class FusedStack(torch.autograd.Function):
         layers, num_hops, mu = ctx.layers, ctx.num_hops, ctx.mu
         (num_rows, width), num_blocks, num_maps = last.shape, mu.shape[2], len(weights) * layers.num_maps
         given, grad, shared, back = grad.contiguous(), matrix_like(last), matrix_like(last), matrix_like(last)
-        segments, inner = _num_segments(num_rows // num_blocks), np.zeros(mu.shape)
+        segments, inner = num_segments(num_rows // num_blocks), np.zeros(mu.shape)
         squares = last.new_empty(2 * num_maps + segments, width, width)
         outers, maps, partial = squares.split([num_maps, num_maps, segments])
         # What is positive in a layer's output was positive and kept: the output is its own mask.
@@ -318,7 +335,6 @@ def _of_layers(
         "shapes": layers.shapes(h_0, num_blocks),
         "shares": np.array(layers.shares),
         "scale": layers.masks.scale,
-        # Two chunks of rows for each thread.
-        "room": h_0.new_empty(2 * _rows_per_chunk() * num_threads(), h_0.shape[1]),
+        "room": room_for_chunks(h_0, 2),
         "spare": matrix_like(h_0) if num_hops.max() > 2 else None,
     }

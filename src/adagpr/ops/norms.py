@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -39,7 +40,9 @@ def norm_constants(moments: Tensor | None, scale: Tensor | None, shift: Tensor, 
     found[:, SHIFT] = times * shift.double()
     if moments is not None:
         found[:, CENTRE] = moments[:, 0]
-        found[:, INVERSE] = 1.0 / (moments[:, 1].double() + EPSILON).sqrt()
+        # NumPy's root is the nearest number, as the processor gives it; torch's may be the one beside.
+        deviations = np.sqrt(moments[:, 1].double().cpu().numpy() + EPSILON)
+        found[:, INVERSE] = torch.from_numpy(1.0 / deviations).to(found)
         found[:, FACTOR] *= found[:, INVERSE]
     return found.to(shift)
 

@@ -26,9 +26,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from adagpr.ops import kernels
 from adagpr.ops.backend import Hops, TorchBackend, backend_of, where_positive
 from adagpr.ops.buffers import matrix_like
 from adagpr.ops.dropout import MaskSource
+from adagpr.ops.fused_signed_stack import FusedSignedStack
 from adagpr.ops.norms import Norm, norm_constants, with_gradient
 from adagpr.ops.operator import Operator
 
@@ -78,6 +80,14 @@ class SignedLayers:
             ]
             for of_layer, counts in pairs
         ]
+
+    def supports_fused_stack(self, h: Tensor) -> bool:
+        """Whether all layers can be done in one call."""
+        matrices = [op.single_matrix(transposed) for op in self.operators for transposed in (False, True)]
+        fits = all(matrix is not None and kernels.supports_csr(matrix, h) for matrix in matrices)
+        keeps_all = not self.recompute and self.saved_dtype in (None, h.dtype)
+        fits = fits and kernels.supports_dense(h) and kernels.supports_square(h)
+        return fits and keeps_all and not kernels.is_watched()
 
     def kept(self, h: Tensor) -> Tensor:
         """A matrix as it is kept for the backward pass."""
@@ -254,5 +264,6 @@ def signed_stack(
     # Asked here: within a function gradients are always off, and what needs them is not.
     keep = torch.is_grad_enabled()
     scales = None if layers.norm == "none" else scales
-    y, moments = _SignedStack.apply(h_0.contiguous(), coeffs, layers, keep, scales, shifts, *weights)  # type: ignore[no-untyped-call]
+    function = FusedSignedStack if layers.supports_fused_stack(h_0) else _SignedStack
+    y, moments = function.apply(h_0.contiguous(), coeffs, layers, keep, scales, shifts, *weights)  # type: ignore[no-untyped-call]
     return y, moments

@@ -4,7 +4,7 @@
    Matrices have `num_rows` rows in `num_blocks` blocks of as many rows each, and `width` columns. A sparse matrix is
    given as `starts`, `columns` and `values`. Dropout zeroes what has a 16-bit word below `threshold`. */
 
-struct NAME(activation);
+struct NAME(following);
 
 /* A hop whose product x is made: out = factor * x + own * h + share * plus; `plus` may be NULL. */
 typedef struct {
@@ -45,7 +45,7 @@ typedef struct {
   double share;
   REAL *out, *spare;
   const draw *wanted;
-  const struct NAME(activation) *then;
+  const struct NAME(following) *then;
 } NAME(weighted_hops_arguments);
 
 /* out = s^T z, for a width that is a multiple of a vector's. The rows are cut into `num_segments`, each with a matrix of
@@ -136,3 +136,38 @@ typedef struct {
   double scale, *inner, *pairs, *parts;
   REAL *maps, *y, *s, *last, *spare, *room, *grad, *shared, *outers, *back, *partial;
 } NAME(stack_arguments), NAME(stack_backward_arguments);
+
+/* Normalisation, see `norms.h`: `constants` are NUM_CONSTANTS rows for each block; `by_row` for layer normalisation. `sums`
+   get two rows for each block, `parts` has room for two for each chunk. `column_moments` gives sums and squares about the
+   mean, `norm_sums` the sums of the gradient and of its products with what was normalised. */
+typedef struct {
+  int64_t num_rows, num_blocks, width, num_threads, by_row;
+  const REAL *z, *grad, *constants;
+  REAL *out;
+  double *sums, *parts;
+} NAME(column_moments_arguments), NAME(normalise_arguments), NAME(norm_sums_arguments), NAME(norm_backward_arguments);
+
+/* The layers of a signed stack, see `signed.h`, from drop(h_0) to `last`, the output of the last one. `starts`, `columns`
+   and `values` are of one matrix for each operator. With the size of a matrix as `stride` the input y of each layer, what
+   every operator's map makes of it, v, and with a norm z are kept; with 0 none is: v then has room for two layers', z for
+   one matrix. `own` and `turn` are written over, `turn` only where there are several operators; `words` has room for two
+   layers' words, `room` for four chunks for each thread. With `measures` mean and variance are those of z, and are
+   written to `moments`; otherwise `moments` are given, or there are none.
+
+   `signed_stack_backward` gives the gradients from `given`, that of `last`: `grad` gets that of h_0, `outers` that of
+   each map, `inner` that of each coefficient, laid out as mu, `sums` those of shift and scale. `maps` has room for the
+   transposed maps, `partial` for a matrix for each map of each of `num_segments` in each block; `dz`, `t`, one matrix for
+   each operator, and `spare` are written over. */
+typedef struct {
+  int64_t num_layers, num_operators, num_rows, num_blocks, width, num_threads, most_hops, threshold, stride;
+  int64_t num_segments, by_row, measures, has_norm;
+  const int32_t *const *starts, *const *columns;
+  const REAL *const *values;
+  const REAL *h_0, *given, *scales, *shifts;
+  const double *mu;
+  const int64_t *num_hops;
+  const REAL *const *weights;
+  uint64_t *states, *words;
+  double scale, *inner, *pairs, *parts, *chunk_sums, *moments, *sums;
+  REAL *constants, *y, *v, *z, *last, *own, *turn, *spare, *room, *grad, *dz, *t, *maps, *outers, *partial;
+} NAME(signed_stack_arguments), NAME(signed_stack_backward_arguments);

@@ -106,39 +106,13 @@ static void NAME(hop_chunk)(const void *work, int64_t chunk) {
 
 void NAME(hop)(const NAME(hop_arguments) *a) { for_each(chunks_of(a->num_rows), a->num_threads, NAME(hop_chunk), a); }
 
-/* What follows a sum s at once, chunk by chunk: after = scale * drop(relu(s m)), with a map m for each block, and a word
-   for each element where there are any. With h_0 a second map n follows each m, and it is relu(s m + h_0 n). s itself is
-   written if it `is_kept`. `room` has two chunks for each thread. */
-typedef struct NAME(activation) {
-  const REAL *maps, *h_0;
-  const uint16_t *words;
-  int64_t words_per_block;
-  int threshold, is_kept;
-  REAL scale, *after, *room;
-} NAME(activation);
-
-/* Some rows of a sum and what follows; `first` is the first of them, `within` its number in its block. */
-INLINE void NAME(activate_rows)(const NAME(activation) *then, NAME(forward) task, int64_t block, int64_t first,
-                                int64_t within, int64_t rows) {
-  const int64_t width = task.a.width, size = rows * width;
-  const int is_streamed = task.is_streamed;
-  REAL *room = then->room + THREAD * 2 * ROWS_PER_CHUNK * width;
-  REAL *s = then->is_kept && !is_streamed ? task.out + first * width : room;
-  REAL *y = is_streamed ? room + ROWS_PER_CHUNK * width : then->after + first * width, *sums = task.out;
-  task.out = s - first * width, task.is_streamed = 0;
-  NAME(forward_rows)(&task, first, first + rows);
-  const int64_t square = width * width;
-  const REAL *map = then->maps + block * (then->h_0 == NULL ? square : 2 * square);
-  NAME(map_rows)(rows, width, s, map, y, 0);
-  if (then->h_0 != NULL) NAME(map_rows)(rows, width, then->h_0 + first * width, map + square, y, 1);
-  const uint16_t *words = then->words == NULL ? NULL : then->words + block * then->words_per_block + within * width;
-  NAME(relu_drop_part)(size, y, words, then->threshold);
-  if (then->scale != 1)
-    for (int64_t i = 0; i < size; i++) y[i] *= then->scale;
-  if (!is_streamed) return;
-  NAME(stream)(size, y, then->after + first * width);
-  if (then->is_kept) NAME(stream)(size, s, sums + first * width);
-}
+/* What follows the last hop at once, some rows after the other: `rows` is given the task of that hop, and writes into
+   `after`, if anywhere. `first` is the first of the rows, `within` its number in its block. */
+typedef struct NAME(following) {
+  void (*rows)(const void *work, NAME(forward) task, int64_t block, int64_t first, int64_t within, int64_t count);
+  const void *work;
+  const REAL *after;
+} NAME(following);
 
 /* Hop k of `weighted_hops`. */
 typedef struct {
@@ -171,7 +145,7 @@ static void NAME(weighted_hop_item)(const void *work, int64_t item) {
   }
   const int64_t within = chunk % chunks * ROWS_PER_CHUNK, end = end_of(chunk % chunks, rows);
   if (k == 0 && a->then != NULL) {
-    NAME(activate_rows)(a->then, task, block, start + within, within, end - within);
+    a->then->rows(a->then->work, task, block, start + within, within, end - within);
     return;
   }
   if (k < last || k == 0) NAME(forward_rows)(&task, start + within, start + end);
@@ -180,7 +154,7 @@ static void NAME(weighted_hop_item)(const void *work, int64_t item) {
 
 void NAME(weighted_hops)(const NAME(weighted_hops_arguments) *a) {
   const int64_t num_rows = a->num_rows, num_blocks = a->num_blocks, width = a->width, num_hops = a->num_hops;
-  const NAME(activation) *then = a->then;
+  const NAME(following) *then = a->then;
   const double *mu = a->mu;
   int64_t last[num_blocks], furthest = 1;
   for (int64_t block = 0; block < num_blocks; block++) {
@@ -195,7 +169,8 @@ void NAME(weighted_hops)(const NAME(weighted_hops_arguments) *a) {
     hop.to = k % 2 == 0 ? a->out : a->spare;
     hop.from_before.x = k % 2 == 0 ? a->spare : a->out;
     hop.is_streamed = IS_STREAMED(hop.to, num_rows, width);
-    if (then != NULL && k == 0) hop.is_streamed = hop.is_streamed && IS_STREAMED(then->after, num_rows, width);
+    if (then != NULL && k == 0 && then->after != NULL)
+      hop.is_streamed = hop.is_streamed && IS_STREAMED(then->after, num_rows, width);
     const int64_t num_chunks = num_blocks * chunks_of(num_rows / num_blocks);
     for_each(hop.num_draws + num_chunks, a->num_threads, NAME(weighted_hop_item), &hop);
   }

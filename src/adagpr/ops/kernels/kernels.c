@@ -70,6 +70,10 @@
 #endif
 #endif
 
+/* The constants of a normalisation, in the order of `ops/norms.py`. */
+enum { CENTRE, INVERSE, FACTOR, SHIFT, PULL, PUSH, NUM_CONSTANTS };
+#define NORM_EPSILON 1e-5
+
 #include "threads.h"
 
 /* Loops without chunks of rows are cut into so many numbers at a time. */

@@ -215,51 +215,69 @@ INLINE int NAME(mark)(int64_t rows, int64_t width, const REAL *z, uint64_t *mark
   return found < MOST_MARKED * rows * width;
 }
 
-/* sum + the rows of `block` that have a bit, each times its own of `values`, in so many vectors. */
+/* The rows of `block` that have a bit, each times its own of `values`, in so many vectors, added to `sum` if it `adds`;
+   or two such sums at once, `block_gap` and `sum_gap` numbers apart. */
 INLINE void NAME(add_marked)(uint64_t bits, const REAL *values, int64_t step, const REAL *block, int64_t stride,
-                             REAL *sum, int count) {
-  VEC held[MARKED_VECTORS];
-  UNROLLED(v, count) held[v] = GET(sum + v * LANES);
+                             int64_t block_gap, REAL *sum, int64_t sum_gap, int count, int maps, int adds) {
+  VEC held[2][MARKED_VECTORS];
+  UNROLLED(m, maps)
+    UNROLLED(v, count) {
+      held[m][v] = (VEC){0};
+      if (adds) held[m][v] = GET(sum + m * sum_gap + v * LANES);
+    }
   for (; bits != 0; bits &= bits - 1) {
     const int64_t k = __builtin_ctzll(bits);
     const REAL value = values[k * step], *from = block + k * stride;
-    UNROLLED(v, count) held[v] += value * GET(from + v * LANES);
+    UNROLLED(m, maps)
+      UNROLLED(v, count) held[m][v] += value * GET(from + m * block_gap + v * LANES);
   }
-  UNROLLED(v, count) PUT(sum + v * LANES) = held[v];
+  UNROLLED(m, maps)
+    UNROLLED(v, count) PUT(sum + m * sum_gap + v * LANES) = held[m][v];
 }
 
-/* Up to 64 rows of some vectors of a matrix, where they all fit into the first cache: those of a wide one are copied. */
-INLINE const REAL *NAME(block_of)(int64_t rows, int64_t width, const REAL *from, REAL *room, int count) {
+/* Up to 64 rows of some vectors of a matrix, or of two, where they all fit into the first cache: those of a wide one are
+   copied. `gap` is how far apart two are. */
+INLINE const REAL *NAME(block_of)(int64_t rows, int64_t width, const REAL *from, REAL *room, int count, int maps,
+                                  int64_t *gap) {
   if (width <= MARKED_VECTORS * LANES) return from;
-  for (int64_t row = 0; row < rows; row++)
-    for (int v = 0; v < count; v++) PUT(room + (row * count + v) * LANES) = GET(from + row * width + v * LANES);
+  const int64_t size = rows * count * LANES;
+  for (int m = 0; m < maps; m++)
+    for (int64_t row = 0; row < rows; row++)
+      for (int v = 0; v < count; v++)
+        PUT(room + m * size + (row * count + v) * LANES) = GET(from + m * *gap + row * width + v * LANES);
+  *gap = size;
   return room;
 }
 
 #define STRIDE(count) (width <= MARKED_VECTORS * LANES ? width : (count) * LANES)
+/* So many vectors of one matrix at a time, or of each of two. */
+#define MARKED_AT_ONCE(maps) ((maps) == 1 ? MARKED_VECTORS : 4)
 
-/* out = out + z m for up to a chunk of rows. */
-INLINE void NAME(map_marked)(int64_t rows, int64_t width, const REAL *z, const uint64_t *marks, const REAL *m, REAL *out) {
+/* out = z m for up to a chunk of rows, or with `adds` out = out + z m; or the same for two maps and results. */
+INLINE void NAME(map_marked)(int64_t rows, int64_t width, const REAL *z, const uint64_t *marks, const REAL *m,
+                             int64_t m_gap, REAL *out, int64_t out_gap, int maps, int adds) {
   const int64_t words = (width + 63) / 64;
-  REAL room[64 * MARKED_VECTORS * LANES] __attribute__((aligned(64)));
-  for (int64_t word = 0; word < words; word++) {
+  REAL room[2 * 64 * MARKED_VECTORS * LANES] __attribute__((aligned(64)));
+  for (int64_t word = 0; word < words; word++, adds = 1) {
     const int64_t depth = width - 64 * word < 64 ? width - 64 * word : 64;
-#define BLOCK(count)                                                                                            \
-  do {                                                                                                          \
-    const REAL *block = NAME(block_of)(depth, width, m + 64 * word * width + column, room, count);             \
-    for (int64_t row = 0; row < rows; row++)                                                                    \
-      NAME(add_marked)(marks[row * words + word], z + row * width + 64 * word, 1, block, STRIDE(count),         \
-                       out + row * width + column, count);                                                      \
+#define BLOCK(count)                                                                                                  \
+  do {                                                                                                                \
+    int64_t gap = m_gap;                                                                                              \
+    const REAL *block = NAME(block_of)(depth, width, m + 64 * word * width + column, room, count, maps, &gap);        \
+    for (int64_t row = 0; row < rows; row++)                                                                          \
+      NAME(add_marked)(marks[row * words + word], z + row * width + 64 * word, 1, block, STRIDE(count), gap,          \
+                       out + row * width + column, out_gap, count, maps, adds);                                       \
   } while (0)
-    ALONG_WIDTH(width, MARKED_VECTORS, BLOCK)
+    ALONG_WIDTH(width, MARKED_AT_ONCE(maps), BLOCK)
 #undef BLOCK
   }
 }
 
-/* sum = sum + z^T s for up to a chunk of rows. */
-INLINE void NAME(outer_marked)(int64_t rows, int64_t width, const REAL *z, const uint64_t *marks, const REAL *s, REAL *sum) {
+/* sum = sum + z^T s for up to a chunk of rows; or the same for two s and sums. */
+INLINE void NAME(outer_marked)(int64_t rows, int64_t width, const REAL *z, const uint64_t *marks, const REAL *s,
+                               int64_t s_gap, REAL *sum, int64_t sum_gap, int maps) {
   const int64_t words = (width + 63) / 64;
-  REAL room[64 * MARKED_VECTORS * LANES] __attribute__((aligned(64)));
+  REAL room[2 * 64 * MARKED_VECTORS * LANES] __attribute__((aligned(64)));
   for (int64_t first = 0; first < rows; first += 64) {
     const int64_t depth = rows - first < 64 ? rows - first : 64;
     uint64_t of_columns[words * 64];
@@ -268,18 +286,30 @@ INLINE void NAME(outer_marked)(int64_t rows, int64_t width, const REAL *z, const
       for (int64_t row = 0; row < 64; row++) bits[row] = row < depth ? marks[(first + row) * words + word] : 0;
       turn_bits(bits);
     }
-#define BLOCK(count)                                                                                            \
-  do {                                                                                                          \
-    const REAL *block = NAME(block_of)(depth, width, s + first * width + column, room, count);                 \
-    for (int64_t k = 0; k < width; k++)                                                                         \
-      NAME(add_marked)(of_columns[k], z + first * width + k, width, block, STRIDE(count), sum + k * width + column, count); \
+#define BLOCK(count)                                                                                                  \
+  do {                                                                                                                \
+    int64_t gap = s_gap;                                                                                              \
+    const REAL *block = NAME(block_of)(depth, width, s + first * width + column, room, count, maps, &gap);            \
+    for (int64_t k = 0; k < width; k++)                                                                               \
+      NAME(add_marked)(of_columns[k], z + first * width + k, width, block, STRIDE(count), gap,                        \
+                       sum + k * width + column, sum_gap, count, maps, 1);                                            \
   } while (0)
-    ALONG_WIDTH(width, MARKED_VECTORS, BLOCK)
+    ALONG_WIDTH(width, MARKED_AT_ONCE(maps), BLOCK)
 #undef BLOCK
   }
 }
 
 #undef STRIDE
+#undef MARKED_AT_ONCE
+
+/* sum = sum + z^T s for up to a chunk of rows. */
+INLINE void NAME(outer_rows)(int64_t rows, int64_t width, const REAL *z, const REAL *s, REAL *sum) {
+#define BLOCK(count)                                   \
+  for (int64_t row = 0; row < width; row += OUTER_ROWS) \
+  NAME(outer_tile)(z + row, s + column, width, rows, sum + row * width + column, count)
+  ALONG_WIDTH(width, MAP_VECTORS, BLOCK)
+#undef BLOCK
+}
 
 static void NAME(outer_segment)(const void *work, int64_t segment) {
   const NAME(outer_arguments) *a = work;
@@ -295,19 +325,14 @@ static void NAME(outer_segment)(const void *work, int64_t segment) {
     const int64_t first = chunk * ROWS_PER_CHUNK * width, rows = end_of(chunk, num_rows) - chunk * ROWS_PER_CHUNK;
     const int is_marked = NAME(mark)(rows, width, z + first, marks);
     if (is_marked) {
-      NAME(outer_marked)(rows, width, z + first, marks, s + first, sum);
+      NAME(outer_marked)(rows, width, z + first, marks, s + first, 0, sum, 0, 1);
     } else {
-#define BLOCK(count)                                   \
-  for (int64_t row = 0; row < width; row += OUTER_ROWS) \
-  NAME(outer_tile)(z + first + row, s + first + column, width, rows, sum + row * width + column, count)
-      ALONG_WIDTH(width, MAP_VECTORS, BLOCK)
-#undef BLOCK
+      NAME(outer_rows)(rows, width, z + first, s + first, sum);
     }
     if (m == NULL) continue;
     REAL *to = is_streamed ? room + THREAD * ROWS_PER_CHUNK * width : mapped + first;
     if (is_marked) {
-      for (int64_t i = 0; i < rows * width && !adds; i++) to[i] = 0;
-      NAME(map_marked)(rows, width, z + first, marks, m, to);
+      NAME(map_marked)(rows, width, z + first, marks, m, 0, to, 0, 1, adds);
     } else {
       NAME(map_rows)(rows, width, z + first, m, to, adds);
     }

@@ -13,8 +13,10 @@ typedef REAL NAME(vec) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(
 
 #include "arguments.h"
 #include "maps.h"
+#include "norms.h"
 #include "hops.h"
 #include "stack.h"
+#include "signed.h"
 
 #undef VEC
 #undef SIZE

@@ -55,11 +55,12 @@ void NAME(first_maps_backward)(const NAME(first_maps_arguments) *a) {
 }
 
 /* identity I + factor W of every layer and block, or its transpose, for each of its maps; `shapes` has identity and factor
-   of each map. The weights of several maps are below one another. */
+   of each map, and without any it is W. The weights of several maps are below one another. */
 static void NAME(make_maps)(int64_t count, int64_t num_maps, int64_t width, const REAL *const *weights, const double *shapes,
                      int is_transposed, REAL *maps) {
   for (int64_t number = 0; number < count * num_maps; number++) {
-    const REAL identity = (REAL)shapes[2 * number], factor = (REAL)shapes[2 * number + 1];
+    const REAL identity = shapes == NULL ? 0 : (REAL)shapes[2 * number];
+    const REAL factor = shapes == NULL ? 1 : (REAL)shapes[2 * number + 1];
     const REAL *weight = weights[number / num_maps] + number % num_maps * width * width;
     REAL *map = maps + number * width * width;
     for (int64_t row = 0; row < width; row++) {
@@ -68,6 +69,40 @@ static void NAME(make_maps)(int64_t count, int64_t num_maps, int64_t width, cons
       map[row * width + row] += identity;
     }
   }
+}
+
+/* What follows a sum s at once, chunk by chunk: after = scale * drop(relu(s m)), with a map m for each block, and a word
+   for each element where there are any. With h_0 a second map n follows each m, and it is relu(s m + h_0 n). s itself is
+   written if it `is_kept`. `room` has two chunks for each thread. */
+typedef struct {
+  const REAL *maps, *h_0;
+  const uint16_t *words;
+  int64_t words_per_block;
+  int threshold, is_kept;
+  REAL scale, *after, *room;
+} NAME(activation);
+
+static void NAME(activate_rows)(const void *work, NAME(forward) task, int64_t block, int64_t first, int64_t within,
+                                int64_t rows) {
+  const NAME(activation) *then = work;
+  const int64_t width = task.a.width, size = rows * width;
+  const int is_streamed = task.is_streamed;
+  REAL *room = then->room + THREAD * 2 * ROWS_PER_CHUNK * width;
+  REAL *s = then->is_kept && !is_streamed ? task.out + first * width : room;
+  REAL *y = is_streamed ? room + ROWS_PER_CHUNK * width : then->after + first * width, *sums = task.out;
+  task.out = s - first * width, task.is_streamed = 0;
+  NAME(forward_rows)(&task, first, first + rows);
+  const int64_t square = width * width;
+  const REAL *map = then->maps + block * (then->h_0 == NULL ? square : 2 * square);
+  NAME(map_rows)(rows, width, s, map, y, 0);
+  if (then->h_0 != NULL) NAME(map_rows)(rows, width, then->h_0 + first * width, map + square, y, 1);
+  const uint16_t *words = then->words == NULL ? NULL : then->words + block * then->words_per_block + within * width;
+  NAME(relu_drop_part)(size, y, words, then->threshold);
+  if (then->scale != 1)
+    for (int64_t i = 0; i < size; i++) y[i] *= then->scale;
+  if (!is_streamed) return;
+  NAME(stream)(size, y, then->after + first * width);
+  if (then->is_kept) NAME(stream)(size, s, sums + first * width);
 }
 
 /* y = drop(h_0), by the first words of the plan; meanwhile the next ones are drawn. Without a plan y = h_0. */
@@ -141,12 +176,13 @@ void NAME(stack)(const NAME(stack_arguments) *a) {
         .after = after,
         .room = a->room,
     };
+    const NAME(following) following = {NAME(activate_rows), &then, after};
     NAME(weighted_hops)(&(NAME(weighted_hops_arguments)){
         .num_rows = a->num_rows, .num_blocks = num_blocks, .width = a->width, .num_threads = a->num_threads,
         .num_hops = a->num_hops[layer], .starts = a->starts, .columns = a->columns, .values = a->values, .h = before,
         .plus = a->shares[layer] != 0 ? a->h_0 : NULL, .mu = a->mu + layer * a->most_hops * num_blocks,
         .share = a->shares[layer], .out = a->s + layer * a->stride, .spare = a->spare,
-        .wanted = is_dropped && !is_last ? next : NULL, .then = &then});
+        .wanted = is_dropped && !is_last ? next : NULL, .then = &following});
     before = after;
   }
 }
