@@ -76,11 +76,13 @@ static void NAME(add_parts)(int64_t num_blocks, int64_t rows, int64_t width, con
   }
 }
 
-/* The sum of the elements of a row's vector of sums. */
+/* The mean of a row from its vector of sums, whose halves are added until one number is left. */
 INLINE REAL NAME(mean_of)(VEC sum, int64_t width) {
-  double all = 0;
-  for (int lane = 0; lane < LANES; lane++) all += (double)sum[lane];
-  return (REAL)(all / (double)width);
+  REAL part[LANES];
+  PUT(part) = sum;
+  for (int half = LANES / 2; half > 0; half /= 2)
+    for (int lane = 0; lane < half; lane++) part[lane] += part[lane + half];
+  return part[0] / (REAL)width;
 }
 
 /* The mean of a row, and what its deviations from it are multiplied by. */
@@ -92,21 +94,34 @@ INLINE void NAME(row_moments)(int64_t width, const REAL *z, REAL *centre, REAL *
     const VEC off = GET(z + i) - *centre;
     square += off * off;
   }
-  *inverse = (REAL)(1 / sqrt((double)NAME(mean_of)(square, width) + NORM_EPSILON));
+  *inverse = 1 / NAME(root)(NAME(mean_of)(square, width) + (REAL)NORM_EPSILON);
 }
 
-/* out = factor * (z - centre) + shift for some rows of a block, or with `by_row` factor * inverse * (z - centre) + shift
+/* The moments of the rows of a chunk, for layer normalisation. */
+typedef struct {
+  REAL centre[ROWS_PER_CHUNK], inverse[ROWS_PER_CHUNK];
+} NAME(by_row);
+
+/* Returns `found`, with the moments of each row, or NULL where it is columns that are normalised. */
+INLINE const NAME(by_row) *NAME(measure_rows)(int by_row, int64_t rows, int64_t width, const REAL *z, NAME(by_row) *found) {
+  if (!by_row) return NULL;
+  for (int64_t row = 0; row < rows; row++)
+    NAME(row_moments)(width, z + row * width, found->centre + row, found->inverse + row);
+  return found;
+}
+
+/* out = factor * (z - centre) + shift for some rows of a block, or with `of_rows` factor * inverse * (z - centre) + shift
    with centre and inverse of each row. */
-INLINE void NAME(normalise_rows)(int64_t rows, int64_t width, const REAL *z, const REAL *constants, int by_row, REAL *out) {
+INLINE void NAME(normalise_rows)(int64_t rows, int64_t width, const REAL *z, const REAL *constants,
+                                 const NAME(by_row) *of_rows, REAL *out) {
   const REAL *centre = constants + CENTRE * width, *factor = constants + FACTOR * width, *shift = constants + SHIFT * width;
   for (int64_t row = 0; row < rows; row++, z += width, out += width) {
-    if (!by_row) {
+    if (of_rows == NULL) {
       for (int64_t i = 0; i < width; i += LANES)
         PUT(out + i) = GET(factor + i) * (GET(z + i) - GET(centre + i)) + GET(shift + i);
       continue;
     }
-    REAL mean, inverse;
-    NAME(row_moments)(width, z, &mean, &inverse);
+    const REAL mean = of_rows->centre[row], inverse = of_rows->inverse[row];
     for (int64_t i = 0; i < width; i += LANES)
       PUT(out + i) = GET(factor + i) * ((GET(z + i) - mean) * inverse) + GET(shift + i);
   }
@@ -114,7 +129,7 @@ INLINE void NAME(normalise_rows)(int64_t rows, int64_t width, const REAL *z, con
 
 /* The sums over some rows of the gradient g and of g times what was normalised. */
 INLINE void NAME(norm_sums_tile)(int64_t rows, int64_t width, const REAL *g, const REAL *z, const REAL *constants,
-                                 const REAL *centres, const REAL *inverses, int64_t column, int count, double *sums) {
+                                 const NAME(by_row) *of_rows, int64_t column, int count, double *sums) {
   VEC sum[SUM_VECTORS], product[SUM_VECTORS], centre[SUM_VECTORS], inverse[SUM_VECTORS];
   UNROLLED(v, count) {
     sum[v] = product[v] = (VEC){0};
@@ -122,7 +137,8 @@ INLINE void NAME(norm_sums_tile)(int64_t rows, int64_t width, const REAL *g, con
     inverse[v] = GET(constants + INVERSE * width + column + v * LANES);
   }
   for (int64_t row = 0; row < rows; row++) {
-    if (centres != NULL) UNROLLED(v, count) centre[v] = (VEC){0} + centres[row], inverse[v] = (VEC){0} + inverses[row];
+    if (of_rows != NULL)
+      UNROLLED(v, count) centre[v] = (VEC){0} + of_rows->centre[row], inverse[v] = (VEC){0} + of_rows->inverse[row];
     UNROLLED(v, count) {
       const int64_t at = row * width + column + v * LANES;
       sum[v] += GET(g + at);
@@ -137,28 +153,24 @@ INLINE void NAME(norm_sums_tile)(int64_t rows, int64_t width, const REAL *g, con
 }
 
 INLINE void NAME(norm_sums_rows)(int64_t rows, int64_t width, const REAL *g, const REAL *z, const REAL *constants,
-                                 int by_row, double *sums) {
-  REAL centres[ROWS_PER_CHUNK], inverses[ROWS_PER_CHUNK];
-  for (int64_t row = 0; row < rows && by_row; row++) NAME(row_moments)(width, z + row * width, centres + row, inverses + row);
-#define BLOCK(count)                                                                                             \
-  NAME(norm_sums_tile)(rows, width, g, z, constants, by_row ? centres : NULL, inverses, column, count, sums)
+                                 const NAME(by_row) *of_rows, double *sums) {
+#define BLOCK(count) NAME(norm_sums_tile)(rows, width, g, z, constants, of_rows, column, count, sums)
   ALONG_WIDTH(width, SUM_VECTORS, BLOCK)
 #undef BLOCK
 }
 
 /* The gradient of z from g, that of the result, for some rows. */
 INLINE void NAME(norm_backward_rows)(int64_t rows, int64_t width, const REAL *g, const REAL *z, const REAL *constants,
-                                     int by_row, REAL *out) {
+                                     const NAME(by_row) *of_rows, REAL *out) {
   const REAL *centre = constants + CENTRE * width, *factor = constants + FACTOR * width;
   const REAL *pull = constants + PULL * width, *push = constants + PUSH * width;
   for (int64_t row = 0; row < rows; row++, g += width, z += width, out += width) {
-    if (!by_row) {
+    if (of_rows == NULL) {
       for (int64_t i = 0; i < width; i += LANES)
         PUT(out + i) = GET(factor + i) * GET(g + i) + (GET(pull + i) * (GET(z + i) - GET(centre + i)) + GET(push + i));
       continue;
     }
-    REAL mean, inverse;
-    NAME(row_moments)(width, z, &mean, &inverse);
+    const REAL mean = of_rows->centre[row], inverse = of_rows->inverse[row];
     VEC sum = {0}, product = {0};
     for (int64_t i = 0; i < width; i += LANES) {
       VEC scaled = GET(factor + i) * GET(g + i);
@@ -179,13 +191,17 @@ INLINE void NAME(norm_backward_rows)(int64_t rows, int64_t width, const REAL *g,
 #define CHUNK_OF_BLOCK                                                                                       \
   const int64_t width = a->width, rows = a->num_rows / a->num_blocks, chunks = chunks_of(rows);              \
   const int64_t block = chunk / chunks, within = chunk % chunks * ROWS_PER_CHUNK;                            \
-  const int64_t count = end_of(chunk % chunks, rows) - within, at = (block * rows + within) * width;         \
+  const int64_t count = end_of(chunk % chunks, rows) - within, at = (block * rows + within) * width
+
+#define NORM_OF_BLOCK                                                                                        \
+  CHUNK_OF_BLOCK;                                                                                            \
+  NAME(by_row) room;                                                                                         \
+  const NAME(by_row) *of_rows = NAME(measure_rows)((int)a->by_row, count, width, a->z + at, &room);          \
   const REAL *constants = a->constants + block * NUM_CONSTANTS * width
 
 static void NAME(column_moments_chunk)(const void *work, int64_t chunk) {
   const NAME(column_moments_arguments) *a = work;
   CHUNK_OF_BLOCK;
-  (void)constants;
   NAME(moments_rows)(count, width, a->z + at, a->parts + chunk * 2 * width);
 }
 
@@ -197,8 +213,8 @@ void NAME(column_moments)(const NAME(column_moments_arguments) *a) {
 
 static void NAME(normalise_chunk)(const void *work, int64_t chunk) {
   const NAME(normalise_arguments) *a = work;
-  CHUNK_OF_BLOCK;
-  NAME(normalise_rows)(count, width, a->z + at, constants, (int)a->by_row, a->out + at);
+  NORM_OF_BLOCK;
+  NAME(normalise_rows)(count, width, a->z + at, constants, of_rows, a->out + at);
 }
 
 void NAME(normalise)(const NAME(normalise_arguments) *a) {
@@ -207,8 +223,8 @@ void NAME(normalise)(const NAME(normalise_arguments) *a) {
 
 static void NAME(norm_sums_chunk)(const void *work, int64_t chunk) {
   const NAME(norm_sums_arguments) *a = work;
-  CHUNK_OF_BLOCK;
-  NAME(norm_sums_rows)(count, width, a->grad + at, a->z + at, constants, (int)a->by_row, a->parts + chunk * 2 * width);
+  NORM_OF_BLOCK;
+  NAME(norm_sums_rows)(count, width, a->grad + at, a->z + at, constants, of_rows, a->parts + chunk * 2 * width);
 }
 
 void NAME(norm_sums)(const NAME(norm_sums_arguments) *a) {
@@ -219,8 +235,8 @@ void NAME(norm_sums)(const NAME(norm_sums_arguments) *a) {
 
 static void NAME(norm_backward_chunk)(const void *work, int64_t chunk) {
   const NAME(norm_backward_arguments) *a = work;
-  CHUNK_OF_BLOCK;
-  NAME(norm_backward_rows)(count, width, a->grad + at, a->z + at, constants, (int)a->by_row, a->out + at);
+  NORM_OF_BLOCK;
+  NAME(norm_backward_rows)(count, width, a->grad + at, a->z + at, constants, of_rows, a->out + at);
 }
 
 void NAME(norm_backward)(const NAME(norm_backward_arguments) *a) {
@@ -228,4 +244,5 @@ void NAME(norm_backward)(const NAME(norm_backward_arguments) *a) {
 }
 
 #undef CHUNK_OF_BLOCK
+#undef NORM_OF_BLOCK
 #undef SUM_VECTORS

@@ -61,7 +61,9 @@ INLINE void NAME(activate_signed)(const NAME(signed_layer) *work, int64_t block,
     const REAL scale = (REAL)a->scale;
     for (int64_t i = 0; i < size; i++) y[i] = words != NULL && words[i] < a->threshold ? 0 : z[i] * scale;
   } else {
-    NAME(normalise_rows)(rows, width, z, NAME(constants_of)(a, layer, block), (int)a->by_row, y);
+    NAME(by_row) found;
+    const NAME(by_row) *of_rows = NAME(measure_rows)((int)a->by_row, rows, width, z, &found);
+    NAME(normalise_rows)(rows, width, z, NAME(constants_of)(a, layer, block), of_rows, y);
     NAME(relu_drop_part)(size, y, words, (int)a->threshold);
   }
   if (end != NULL && work->is_streamed) NAME(stream)(size, y, end + first * width);
@@ -167,13 +169,17 @@ void NAME(signed_stack)(const NAME(signed_stack_arguments) *a) {
   }
 }
 
-/* Backward. The sums over some rows of the gradient of a layer's output, and of its products with what was normalised. */
+/* Backward. The z of some rows of a layer; without a norm nothing is read of it, and any matrix will do. */
+INLINE const REAL *NAME(normalised)(const NAME(signed_stack_arguments) *a, int64_t layer, int64_t first, const REAL *any) {
+  return a->has_norm ? a->z + layer * a->stride + first : any;
+}
+
+/* The sums over the rows of a chunk of the gradient of a layer's output, and of its products with what was normalised. */
 INLINE void NAME(sum_gradient)(const NAME(signed_stack_arguments) *a, int64_t layer, int64_t block, int64_t chunk,
-                               int64_t rows, const REAL *grad) {
-  const int64_t width = a->width, of_block = a->num_rows / a->num_blocks;
-  const REAL *z = a->has_norm ? a->z + layer * a->stride + (block * of_block + chunk * ROWS_PER_CHUNK) * width : grad;
-  NAME(norm_sums_rows)(rows, width, grad, z, NAME(constants_of)(a, layer, block), (int)a->by_row,
-                       a->chunk_sums + (block * chunks_of(of_block) + chunk) * 2 * width);
+                               int64_t rows, const REAL *grad, const REAL *z, const NAME(by_row) *of_rows) {
+  const int64_t number = block * chunks_of(a->num_rows / a->num_blocks) + chunk;
+  NAME(norm_sums_rows)(rows, a->width, grad, z, NAME(constants_of)(a, layer, block), of_rows,
+                       a->chunk_sums + number * 2 * a->width);
 }
 
 /* The gradient of the last layer's output behind ReLU and dropout. */
@@ -185,19 +191,24 @@ static void NAME(begin_gradient_chunk)(const void *item, int64_t chunk) {
   const REAL *restrict last = a->last + first, *restrict given = a->given + first;
   REAL *restrict grad = a->grad + first;
   for (int64_t i = 0; i < rows * width; i++) grad[i] = last[i] > 0 ? given[i] : 0;
-  NAME(sum_gradient)(a, a->num_layers - 1, block, chunk % chunks, rows, grad);
+  if (!a->by_row)
+    NAME(sum_gradient)(a, a->num_layers - 1, block, chunk % chunks, rows, grad,
+                       NAME(normalised)(a, a->num_layers - 1, first, grad), NULL);
 }
 
-/* The gradient of z. */
+/* The gradient of z. The norm of a row needs no sums over others: these are made here. */
 static void NAME(norm_gradient_chunk)(const void *item, int64_t chunk) {
   const NAME(signed_layer) *work = item;
   const NAME(signed_stack_arguments) *a = work->a;
   const int64_t width = a->width, of_block = a->num_rows / a->num_blocks, chunks = chunks_of(of_block);
   const int64_t block = chunk / chunks, within = chunk % chunks * ROWS_PER_CHUNK, first = (block * of_block + within) * width;
   const int64_t rows = end_of(chunk % chunks, of_block) - within;
-  const REAL *grad = a->grad + first, *z = a->has_norm ? a->z + work->layer * a->stride + first : grad;
+  const REAL *grad = a->grad + first, *z = NAME(normalised)(a, work->layer, first, grad);
   REAL *to = work->is_streamed ? a->room + THREAD * 4 * ROWS_PER_CHUNK * width : a->dz + first;
-  NAME(norm_backward_rows)(rows, width, grad, z, NAME(constants_of)(a, work->layer, block), (int)a->by_row, to);
+  NAME(by_row) found;
+  const NAME(by_row) *of_rows = NAME(measure_rows)((int)a->by_row, rows, width, z, &found);
+  if (of_rows != NULL) NAME(sum_gradient)(a, work->layer, block, chunk % chunks, rows, grad, z, of_rows);
+  NAME(norm_backward_rows)(rows, width, grad, z, NAME(constants_of)(a, work->layer, block), of_rows, to);
   if (work->is_streamed) NAME(stream)(rows * width, to, a->dz + first);
 }
 
@@ -234,7 +245,8 @@ static void NAME(map_gradient_segment)(const void *item, int64_t number) {
       }
     }
     for (int64_t i = 0; i < rows * width; i++) to[i] = y[i] > 0 ? to[i] * times : 0;
-    if (layer > 0) NAME(sum_gradient)(a, layer - 1, block, chunk, rows, to);
+    if (layer > 0 && !a->by_row)
+      NAME(sum_gradient)(a, layer - 1, block, chunk, rows, to, NAME(normalised)(a, layer - 1, first, to), NULL);
     if (work->is_streamed) NAME(stream)(rows * width, to, a->grad + first);
   }
 }
@@ -274,8 +286,9 @@ void NAME(signed_stack_backward)(const NAME(signed_stack_arguments) *a) {
   for_each(chunks, a->num_threads, NAME(begin_gradient_chunk), &work);
   for (int64_t layer = a->num_layers - 1; layer >= 0; layer--) {
     work.layer = layer;
-    NAME(finish_sums)(a, layer);
+    if (!a->by_row) NAME(finish_sums)(a, layer);
     for_each(chunks, a->num_threads, NAME(norm_gradient_chunk), &work);
+    if (a->by_row) NAME(finish_sums)(a, layer);
     for (int64_t number = 0; number < num_operators; number++) {
       const int64_t place = (layer * num_operators + number) * a->most_hops * num_blocks;
       NAME(weighted_hops_backward)(&(NAME(weighted_hops_backward_arguments)){
