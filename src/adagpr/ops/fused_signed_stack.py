@@ -45,7 +45,7 @@ class FusedSignedStack(torch.autograd.Function):
         constants = h_0.new_empty(depth, num_blocks, NUM_CONSTANTS, width)
         moments = np.empty((depth, num_blocks, 2, width)) if layers.norm == "batch" else None
         if moments is not None and layers.moments is not None:
-            moments[:] = layers.moments.numpy()
+            moments[:] = layers.moments.detach().numpy()
         masks, last, states, words = layers.masks, matrix_like(h_0), None, None
         if masks.rate > 0:
             states = states_of(masks.generators)

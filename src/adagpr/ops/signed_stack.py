@@ -265,5 +265,6 @@ def signed_stack(
     keep = torch.is_grad_enabled()
     scales = None if layers.norm == "none" else scales
     function = FusedSignedStack if layers.supports_fused_stack(h_0) else _SignedStack
-    y, moments = function.apply(h_0.contiguous(), coeffs, layers, keep, scales, shifts, *weights)  # type: ignore[no-untyped-call]
+    given = (h_0.contiguous(), coeffs, layers, keep, scales, shifts, *(weight.contiguous() for weight in weights))
+    y, moments = function.apply(*given)  # type: ignore[no-untyped-call]
     return y, moments

@@ -67,7 +67,7 @@ INLINE void NAME(activate_signed)(const NAME(signed_layer) *work, int64_t block,
     NAME(relu_drop_part)(size, y, words, (int)a->threshold);
   }
   if (end != NULL && work->is_streamed) NAME(stream)(size, y, end + first * width);
-  if (layer < a->num_layers - 1) NAME(map_input)(work, layer + 1, block, first, rows, y, room + 2 * ROWS_PER_CHUNK * width);
+  if (layer < a->num_layers - 1) NAME(map_input)(work, layer + 1, block, first, rows, y, room + ROWS_PER_CHUNK * width);
 }
 
 /* The rows of a chunk whose z is there, or of h_0. */
