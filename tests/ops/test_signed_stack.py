@@ -9,11 +9,12 @@ from typing import cast
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from adagpr.data import csbm
-from adagpr.ops import Operator, SignedLayers, kernels, operator, signed_stack
+from adagpr.ops import Operator, SignedLayers, csr_tensor, kernels, operator, signed_stack
 from adagpr.ops.norms import Norm
 from tests.ops import keep_mask
 
@@ -261,3 +262,15 @@ def test_all_layers_in_one_call_have_the_bits_of_layer_by_layer(
                     found.append([*results, case.run(layers)[0]])
             assert layers.supports_fused_stack(case.h_0)
         assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_matrices_that_go_past_the_caches_have_the_same_bits() -> None:
+    rows, width = 2**26 // 4 // 64 + 200, 64
+    ring = csr_tensor(sp.csr_array((np.ones(rows), np.roll(np.arange(rows), 1), np.arange(rows + 1)), (rows, rows)))
+    case, op = Case(depth=2, hops=2, width=width, rows=rows).to(torch.float32), Operator(ring, ring, "directed", False)
+    layers, found = SignedLayers([op], "layer", skip_tail=False), []
+    for watched in (False, True):
+        around: kernels.Around = lambda name, arguments, step: step()  # noqa: E731
+        with torch.no_grad(), kernels.watch_kernels(around) if watched else nullcontext():
+            found.append(case.run(layers)[0])
+    assert torch.equal(*found)
