@@ -67,7 +67,8 @@ def show_partition_run(record: dict[str, Any], folder: Path) -> None:
     )
     if "coefficients" in record:
         found = record["coefficients"]
-        _show_coefficients(found, [f"hop {hop}" for hop in range(len(found[0]))])
+        hops = [f"hop {hop}" for hop in range(len(found[0]))]
+        _show_coefficients(found, hops, signed=min(map(min, found)) < 0)
     show(f"run folder  {folder}", f"page        adagpr report {folder}")
 
 
