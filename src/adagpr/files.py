@@ -142,8 +142,8 @@ def folder_lock(folder: Path) -> Iterator[None]:
         make_folder(folder)
         was_locked = (folder / ".lock").exists()
         with exclusive(folder, waits=False):
-            remove_leftovers([*folder.iterdir(), *folder.glob("*/*")], is_locked=True)
             try:
+                remove_leftovers([*folder.iterdir(), *folder.glob("*/*")], is_locked=True)
                 yield
             except BaseException:
                 if not was_locked and [path.name for path in folder.iterdir()] == [".lock"]:

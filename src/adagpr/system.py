@@ -187,3 +187,27 @@ class DeferredSignals:
         if is_second:
             # Whoever asks twice does not want to wait.
             self.deliver()
+
+
+@contextlib.contextmanager
+def forking() -> Iterator[None]:
+    """Has signals wait while a process is forked: Python would swallow the exception that one raises right after that.
+
+    In the new process they wait until `may_be_stopped` is called.
+    """
+    with DeferredSignals():
+        _mask("SIG_BLOCK")
+        try:
+            yield
+        finally:
+            _mask("SIG_UNBLOCK")
+
+
+def may_be_stopped() -> None:
+    """Lets a process that was forked receive signals, once it has said what they do."""
+    _mask("SIG_UNBLOCK")
+
+
+def _mask(how: str) -> None:
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(getattr(signal, how), {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})

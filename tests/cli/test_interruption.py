@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import adagpr
 from adagpr.cli.interruption import terminable
 from adagpr.system import DeferredSignals
 from adagpr.training import State, TrainingRun
+from adagpr.training.workers import spread
 from tests.processes import Forked, Gate, run_forked
 
 # A shell that runs the tests in the background has them and their children ignore interrupts.
@@ -151,6 +154,26 @@ def test_a_second_signal_ends_all_processes_at_once(
     process.kill(signal.SIGTERM)
     assert (process.ended(), process.errors) == (143, NOTHING)
     assert run_forked(tmp_path, *words).returncode == 0
+
+
+# What Python calls right after a fork cannot be unregistered; it raises the signals in this list.
+ARMED: list[signal.Signals] = []
+os.register_at_fork(after_in_parent=lambda: signal.raise_signal(ARMED.pop()) if ARMED else None)
+
+
+@pytest.mark.parametrize("number", [number for number, _ in SIGNALS])
+def test_a_signal_that_comes_while_a_process_is_forked_is_not_lost(number: signal.Signals) -> None:
+    def work(item: int, report: Callable[..., None]) -> None:
+        report(item)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    ARMED.append(number)
+    try:
+        with terminable(), pytest.raises(KeyboardInterrupt):
+            spread([0, 1, 2], work, lambda item: None, 2)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        ARMED.clear()
 
 
 def test_an_ignored_signal_stays_ignored() -> None:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import torch
 
 from adagpr.errors import AdaGPRError, memory_errors
-from adagpr.system import use_one_core
+from adagpr.system import forking, may_be_stopped, use_one_core
 
 T = TypeVar("T")
 # Given an item and a function that reports, does what is to do; returns once all of it is reported.
@@ -49,9 +49,10 @@ def spread(items: Sequence[T], work: Work[T], receive: Callable[..., Any], num_w
         for _ in range(min(num_workers, len(items))):
             ours, theirs = context.Pipe()
             process = context.Process(target=_run, args=(work, items, theirs, [*workers, ours], os.getpid()))
-            process.start()
+            with forking():
+                process.start()
+                workers[ours] = process
             theirs.close()
-            workers[ours] = process
             ours.send(waiting.pop(0))
         busy = list(workers)
         while busy:
@@ -95,6 +96,7 @@ def begin_child(parent: int) -> bool:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    may_be_stopped()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     return os.getppid() == parent

@@ -38,6 +38,7 @@ from optuna.trial import FrozenTrial, TrialState
 from adagpr.errors import AdaGPRError, InputError, StorageError, memory_errors
 from adagpr.graph import Graph, Split
 from adagpr.task import METRICS
+from adagpr.system import forking
 from adagpr.training import (
     CHECKPOINT_SECONDS,
     Epoch,
@@ -123,8 +124,9 @@ def run_trials(
                 context = multiprocessing.get_context("fork")
                 reader, writer = context.Pipe(duplex=False)
                 arguments = (study, address, folder, num_trials, writer, os.getpid())
-                workers[reader] = context.Process(target=_work, args=arguments)
-                workers[reader].start()
+                with forking():
+                    workers[reader] = context.Process(target=_work, args=arguments)
+                    workers[reader].start()
                 writer.close()
             num_deaths += _collect(opened, workers)
         while workers:
