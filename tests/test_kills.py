@@ -6,7 +6,7 @@ import pytest
 from benchmarks.kills import CASES, kill_and_repeat
 
 
-@pytest.mark.parametrize("name", ["tune with 2 jobs"])
+@pytest.mark.parametrize("name", ["train", "tune with 2 jobs"])
 def test_a_command_that_is_killed_and_repeated_leaves_the_files_of_an_undisturbed_one(name: str) -> None:
     found = kill_and_repeat(CASES[name], num_kills=1, seed=1)
     assert (found["kills"], found["unequal"]) == (1, [])
