@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
@@ -93,3 +94,9 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Asks whether the nearest known name was meant, with a space in front; empty where none is near."""
     near = get_close_matches(str(name), sorted(known), n=1, cutoff=0.5)
     return f" Did you mean '{near[0]}'?" if near else ""
+
+
+def without_password(address: str) -> str:
+    """The address of a database as it may be printed and kept; any other text as it is."""
+    hidden = re.sub(r"(?i)(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^&\s]*)", r"\1...", address)
+    return re.sub(r"(?<=://)([^@:]*):.*@", r"\1@", hidden, flags=re.DOTALL)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -92,3 +94,18 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert err.count("\n") == 1
     assert "secret" not in err
     assert not (tmp_path / "study" / "study.toml").exists()
+
+
+def test_a_password_is_not_in_the_list_of_processes(tmp_path: Path) -> None:
+    """The command reads standard input, which stays open: it waits there, and its arguments can be read."""
+    script = (
+        "import sys; from adagpr.cli import main; main._hide_passwords(); print('ready', flush=True); sys.stdin.read()"
+    )
+    words = [sys.executable, "-c", script, "--storage", "postgresql://me:hunter2@nowhere/studies", "password=hunter2"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        shown = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        process.communicate("\n")
+    assert b"hunter2" not in shown
+    assert b"postgresql://me@nowhere/studies" in shown

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from adagpr.errors import InputError, StorageError
+from adagpr.errors import InputError, StorageError, without_password
 from adagpr.tuning import storage
 from adagpr.tuning.journal import JournalLock
-from adagpr.tuning.storage import create_study, held, is_server, without_password
+from adagpr.tuning.storage import create_study, held, is_server
 
 
 def test_the_journal_is_lines_of_json(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import json
 import os
 import sys
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Annotated, Any, NoReturn
 
@@ -17,7 +19,7 @@ from typer.core import TyperGroup
 import adagpr
 from adagpr.cli import data
 from adagpr.cli.interruption import interruptible, terminable
-from adagpr.errors import AdaGPRError, InputError, escaped, memory_errors, reason_of
+from adagpr.errors import AdaGPRError, InputError, escaped, memory_errors, reason_of, without_password
 
 # How often a thread looks for work before it sleeps. Looking 300,000 times, as OpenMP does by itself, it keeps a core
 # from those that have work: beside another process training then takes two to ten times as long.
@@ -72,6 +74,7 @@ app.add_typer(data.app, name="data")
 
 def main() -> None:
     """Runs the command line: exit code 0 done, 1 failed, 2 wrong usage, 130, 143 or 129 stopped by a signal."""
+    _hide_passwords()
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", _LOOKS)
     try:
@@ -91,6 +94,19 @@ def main() -> None:
             _end(f"{sentence.rstrip('.')}. See: {error.ctx.command_path if error.ctx else 'adagpr'} --help", 2)
         code = 2
     sys.exit(code)
+
+
+def _hide_passwords() -> None:
+    """Writes over the passwords in this process's arguments, which others could read in a list of processes."""
+    with contextlib.suppress(OSError, ValueError, IndexError):  # not on Linux, or called from another program
+        # Behind the name, which may hold blanks: `arg_start` is field 48.
+        start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45])
+        words = Path("/proc/self/cmdline").read_bytes()
+        for word in sys.argv[1:]:
+            if (shown := without_password(word)) != word:
+                secret = os.fsencode(word)
+                place = words.index(b"\0" + secret + b"\0") + 1
+                ctypes.memmove(start + place, os.fsencode(shown)[: len(secret)].ljust(len(secret), b"\0"), len(secret))
 
 
 def _end(sentence: str, code: int) -> NoReturn:

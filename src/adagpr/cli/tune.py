@@ -13,7 +13,7 @@ import adagpr
 from adagpr.cli.console import progress, show, show_json, table
 from adagpr.cli.interruption import interruptible
 from adagpr.cli.options import AsJson, DataRoot, Dataset, Jobs, SplitName, load_data, read_request, takes_tables
-from adagpr.errors import InputError
+from adagpr.errors import InputError, without_password
 
 if TYPE_CHECKING:
     from adagpr.tuning import StudyProgress, StudyResult
@@ -70,8 +70,6 @@ def tune(
     if request.dataset is None:
         raise InputError("Name a data set, or give tables with --nodes, --edges and --label.")
     graph, found = load_data(request, data_root, with_notes=bool(tables) and not as_json)
-    from adagpr.tuning import without_password
-
     with interruptible(out, _SAVED), progress(remaining=True) as bars:
 
         def update(state: StudyProgress) -> None:

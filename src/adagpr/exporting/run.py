@@ -212,6 +212,8 @@ def _model(run: Run) -> Model:
     if not run.model.capabilities.hop_weights:
         name = run.record["config"]["model"]["name"]
         raise InputError(f"The model '{name}' cannot be exported: only adagpr and gcnii can.")
+    if run.model.capabilities.signed:
+        raise InputError("Networks of signed hops cannot be exported yet: only adagpr and gcnii can.")
     return deepcopy(run.model).cpu().eval()
 
 

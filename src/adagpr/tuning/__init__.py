@@ -3,7 +3,6 @@
 from adagpr.tuning.result import StudyResult
 from adagpr.tuning.search import StudyProgress
 from adagpr.tuning.space import Space, read_space, space_names
-from adagpr.tuning.storage import without_password
 from adagpr.tuning.study import tune
 
-__all__ = ["Space", "StudyProgress", "StudyResult", "read_space", "space_names", "tune", "without_password"]
+__all__ = ["Space", "StudyProgress", "StudyResult", "read_space", "space_names", "tune"]

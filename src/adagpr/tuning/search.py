@@ -37,8 +37,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from adagpr.errors import AdaGPRError, InputError, StorageError, memory_errors
 from adagpr.graph import Graph, Split
-from adagpr.task import METRICS
 from adagpr.system import forking
+from adagpr.task import METRICS
 from adagpr.training import (
     CHECKPOINT_SECONDS,
     Epoch,

@@ -28,7 +28,7 @@ from sqlalchemy import NullPool, create_engine, event, text
 from sqlalchemy.engine import URL, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 
-from adagpr.errors import InputError, StorageError
+from adagpr.errors import InputError, StorageError, without_password
 from adagpr.tuning.journal import Journal
 
 # How long a server that does not answer is waited for.
@@ -53,12 +53,6 @@ def is_server(address: str) -> bool:
     if mark and find_spec("psycopg") is None:
         raise InputError("PostgreSQL needs psycopg, which is not installed: pip install 'adagpr[postgresql]'")
     return bool(mark)
-
-
-def without_password(address: str) -> str:
-    """The address as it may be printed and kept."""
-    hidden = re.sub(r"(?i)(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^&\s]*)", r"\1...", address)
-    return re.sub(r"(?<=://)([^@:]*):.*@", r"\1@", hidden, flags=re.DOTALL)
 
 
 def create_study(name: str, address: str, is_maximised: bool = False) -> optuna.Study:

@@ -28,7 +28,7 @@ import torch
 from optuna.trial import FrozenTrial, TrialState
 
 from adagpr import files
-from adagpr.errors import AdaGPRError, InputError
+from adagpr.errors import AdaGPRError, InputError, without_password
 from adagpr.graph import Graph, Split
 from adagpr.schemas import StudyConfig, StudyRecord, conform, damaged, read_json, read_toml
 from adagpr.system import describe_machine, num_cores, without_machine
@@ -39,7 +39,7 @@ from adagpr.tuning.places import best_place, finished, plain_trials
 from adagpr.tuning.result import StudyResult
 from adagpr.tuning.search import OnChange, fail, is_abandoned, run_trials
 from adagpr.tuning.space import Space, choose_space, read_space
-from adagpr.tuning.storage import create_study, held, is_server, storage_failures, without_password
+from adagpr.tuning.storage import create_study, held, is_server, storage_failures
 
 _SHA256 = 64
 _WAY_OUT = "Remove the file to record and test this study anew."
