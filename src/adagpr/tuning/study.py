@@ -350,8 +350,8 @@ def _remembered(folder: Path, best: dict[str, Any]) -> dict[str, Any]:
     old = _read_record(folder)
     tests: list[dict[str, Any]] = old.get("earlier_tests", [])
     if old and old["best"]["trials_sha256"] == best["trials_sha256"]:
-        return {"best": {**best, "machine": old["best"]["machine"]}, "earlier_tests": tests}
+        return {"best": {**best, "machine": old["best"].get("machine", {})}, "earlier_tests": tests}
     if "test" in old:
-        kept = {key: old["test"][key] for key in ("test_acc", "machine")}
+        kept = {"test_acc": old["test"]["test_acc"], "machine": old["test"].get("machine", {})}
         tests = [*tests, {"num_trials": old["num_trials"], "best": old["best"], **kept}]
     return {"best": {**best, "machine": {"fixed_at": now()}}, "earlier_tests": tests}
