@@ -20,7 +20,7 @@ from optuna.storages.journal import JournalFileBackend, JournalStorage
 from optuna.trial import TrialState
 
 from adagpr.errors import AdaGPRError, InputError
-from adagpr.files import digest, read_json, read_toml, sha256_file
+from adagpr.files import digest, read_json, read_toml, sha256_file, write_json
 from adagpr.graph import Graph, Split
 from adagpr.system import without_machine
 from adagpr.tuning import Space, StudyProgress, places, search
