@@ -106,7 +106,7 @@ CASES = {
     **{
         f"tune with {jobs}": Case(
             nothing,
-            ("tune", "csbm", *WORDS, "--trials", "16", "--jobs", jobs[0], "--out", "out"),
+            ("tune", "csbm", *WORDS, "--trials", "10", "--jobs", jobs[0], "--out", "out"),
             may_differ=("journal.jsonl", "index.html"),
             survives=True,
         )
