@@ -88,7 +88,7 @@ class AdaGPRSigned(Model):
         in_channels: Count,
         hidden_channels: Count,
         out_channels: Count,
-        num_layers: Depth = 8,
+        num_layers: Depth = 12,
         num_coeffs: Depth = 3,
         directions: Literal["one", "both"] = "one",
         own_map: Flag = True,
