@@ -97,7 +97,7 @@ def test_pruned_texas_runs_with_no_graph(benchmark_root: Path, tmp_path: Path) -
     ("words", "sentence"),
     [
         (["gone"], "gone holds no complete run: there is no record.json in it."),
-        (["mlp"], "The model 'mlp' cannot be exported: only adagpr and gcnii can."),
+        (["mlp"], "The model 'mlp' cannot be exported: only adagpr, adagpr-signed and gcnii can."),
         (["normed"], "A network with PairNorm cannot be exported: it reads all nodes at once between its layers."),
         (["adagpr", "--format", "onix"], "Unknown format 'onix'. Did you mean 'onnx'?"),
         (["adagpr", "-o", "mlp"], "mlp is a folder; give the name of a file in it."),

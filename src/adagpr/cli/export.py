@@ -12,7 +12,7 @@ from adagpr.cli.console import show_result, table
 from adagpr.cli.options import AsJson, DataRoot, RunFiles, TrainedRun
 
 if TYPE_CHECKING:
-    from adagpr.exporting import ExportFormat, ExportReport
+    from adagpr.exporting import ExportFormat, ExportReport, LayerUse
 
 
 def export(
@@ -35,7 +35,7 @@ def export(
     layers = [
         (
             str(item.layer),
-            (", ".join(map(str, item.hops)) or "only h0") if item.kept else "left out",
+            _hops(item) if item.kept else "left out",
             *(str(item.products), str(item.products_left)),
         )
         for item in report.layers
@@ -49,6 +49,12 @@ def export(
         "",
         *_sentences(report),
     )
+
+
+def _hops(layer: LayerUse) -> str:
+    """The hops that a layer uses; where edges are read both ways, those of each."""
+    forward, backward = (", ".join(map(str, hops or ())) or "none" for hops in (layer.hops, layer.backward_hops))
+    return forward if layer.backward_hops is None else f"{forward} forward; {backward} backward"
 
 
 def _savings(report: ExportReport) -> list[tuple[str, ...]]:
@@ -78,8 +84,9 @@ def _sentences(report: ExportReport) -> list[str]:
     sentences.append(f"It takes {taken}.")
     if report.needs_graph:
         loops = "with" if report.self_loops else "without"
+        both = " that is divided at both ends of an edge, read both ways" if report.directions == "both" else ""
         edges = "" if report.format == "safetensors" else "; adagpr.edge_inputs gives its edges"
-        sentences.append(f"The operator is that of direction '{report.direction}' {loops} self loops{edges}.")
+        sentences.append(f"The operator is that of direction '{report.direction}' {loops} self loops{both}{edges}.")
     else:
         sentences.append("No layer uses the graph, so it runs without one.")
     return [*sentences, f"Written: {report.path} ({report.num_bytes:,} bytes)"]

@@ -2,7 +2,7 @@
 
 from adagpr.exporting.module import About, Exported, PrunedLayer, edge_inputs
 from adagpr.exporting.prune import Cost, prune
-from adagpr.exporting.run import FORMATS, ExportFormat, ExportReport, export, pruned_run
+from adagpr.exporting.run import FORMATS, ExportFormat, ExportReport, LayerUse, export, pruned_run
 from adagpr.exporting.safetensors import load_exported
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "ExportFormat",
     "ExportReport",
     "Exported",
+    "LayerUse",
     "PrunedLayer",
     "edge_inputs",
     "export",

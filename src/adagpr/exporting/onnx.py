@@ -16,7 +16,7 @@ import adagpr
 from adagpr.errors import InputError
 from adagpr.exporting.module import Exported, PrunedLayer
 from adagpr.exporting.safetensors import description
-from adagpr.ops import LEAST_SUM
+from adagpr.ops import LEAST_SUM, NORM_EPSILON
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TensorProto
@@ -100,22 +100,60 @@ class _Writer:
         count = self._node("Shape", ["edge_target"], "num_edges_found")
         channels = self._constant("num_channels", np.array([width], dtype=np.int64))
         shape = self._node("Concat", [count, channels], "messages_shape", axis=0)
-        column = self._node("Unsqueeze", ["edge_target", axis], "edge_targets_column")
-        self._node("Expand", [column, shape], "edge_targets")
+        layers = self.exported.layers
+        read = {
+            "edge_target": any(len(layer.hops) > 1 for layer in layers),
+            "edge_source": any(len(layer.backward_hops) > 1 for layer in layers),
+        }
+        for end in (name for name, is_read in read.items() if is_read):
+            column = self._node("Unsqueeze", [end, axis], f"{end}s_column")
+            self._node("Expand", [column, shape], f"{end}s")
 
     def _layer(self, layer: PrunedLayer, name: str, h: str, h_0: str) -> str:
-        """One layer by Horner's rule; as `Exported` computes it."""
-        total: str | None = None
-        for hop in range(layer.num_products, -1, -1):
-            start = f"{name}.hop_{hop}"
-            plus = self._sum(start, (layer.hops[hop], h), (0.0 if hop else layer.residual, h_0))
-            total = plus if total is None else self._product(start, total, plus)
-        total = self._zeros(name, h) if total is None else total
-        z = self._node("MatMul", [total, self._weight(f"{name}.weight", layer.weight)], f"{name}.mapped")
-        if layer.weight_0 is not None:
-            own = self._weight(f"{name}.weight_0", layer.weight_0)
-            z = self._node("Gemm", [h_0, own, z], f"{name}.mapped_0")
+        """One layer; as `PrunedLayer` computes it."""
+        total = self._sum_of_hops(f"{name}.hop", h, layer.hops, ("edge_source", "edge_targets"), (layer.residual, h_0))
+        mapped = [total, self._weight(f"{name}.weight", layer.weight)]
+        if layer.shift is None or layer.row_norm is not None:
+            z = self._node("MatMul", mapped, f"{name}.mapped")
+        else:
+            z = self._node("Gemm", [*mapped, self._weight(f"{name}.shift", layer.shift)], f"{name}.mapped")
+        if layer.weight_backward is not None:
+            ends = "edge_target", "edge_sources"
+            total = self._sum_of_hops(f"{name}.backward_hop", h, layer.backward_hops, ends)
+            backward = self._weight(f"{name}.weight_backward", layer.weight_backward)
+            z = self._node("Gemm", [total, backward, z], f"{name}.mapped_backward")
+        for source, end, weight in ((h, "own", layer.weight_own), (h_0, "0", layer.weight_0)):
+            if weight is not None:
+                inputs = [source, self._weight(f"{name}.weight_{end}", weight), z]
+                z = self._node("Gemm", inputs, f"{name}.mapped_{end}")
+        if layer.row_norm is not None:
+            z = self._normalised(name, z, layer.row_norm, layer.shift)
         return self._node("Relu", [z], f"{name}.h")
+
+    def _normalised(self, name: str, z: str, scale: Tensor, shift: Tensor | None) -> str:
+        """Layer normalisation over the channels, of which this version of ONNX has no operation."""
+        mean = self._node("ReduceMean", [z], f"{name}.mean", axes=[1], keepdims=1)
+        centred = self._node("Sub", [z, mean], f"{name}.centred")
+        square = self._node("Mul", [centred, centred], f"{name}.square")
+        variance = self._node("ReduceMean", [square], f"{name}.variance", axes=[1], keepdims=1)
+        epsilon = self._constant("norm_epsilon", np.array(NORM_EPSILON, dtype=np.float32))
+        root = self._node("Sqrt", [self._node("Add", [variance, epsilon], f"{name}.divisor_square")], f"{name}.divisor")
+        normal = self._node("Div", [centred, root], f"{name}.normal")
+        scaled = self._node("Mul", [normal, self._weight(f"{name}.row_norm", scale)], f"{name}.scaled")
+        if shift is None:
+            return scaled
+        return self._node("Add", [scaled, self._weight(f"{name}.shift", shift)], f"{name}.shifted")
+
+    def _sum_of_hops(
+        self, name: str, h: str, hops: tuple[float, ...], ends: tuple[str, str], *first: tuple[float, str]
+    ) -> str:
+        """Hops by Horner's rule; ``first`` join hop 0."""
+        total: str | None = None
+        for hop in range(len(hops) - 1, -1, -1):
+            start = f"{name}_{hop}"
+            plus = self._sum(start, (hops[hop], h), *(() if hop else first))
+            total = plus if total is None else self._product(start, total, plus, ends)
+        return self._zeros(name, h) if total is None else total
 
     def _sum(self, name: str, *parts: tuple[float, str]) -> str | None:
         """The sum of matrices, each with its share; none where all shares are 0."""
@@ -130,11 +168,12 @@ class _Writer:
             total = scaled if total is None else self._node("Add", [total, scaled], f"{name}.sum")
         return total
 
-    def _product(self, name: str, h: str, plus: str | None) -> str:
-        """The operator times ``h``, added to ``plus``."""
-        read = self._node("Gather", [h, "edge_source"], f"{name}.read", axis=0)
+    def _product(self, name: str, h: str, plus: str | None, ends: tuple[str, str]) -> str:
+        """The operator times ``h``, added to ``plus``; ``ends`` are those that are read and, expanded, written."""
+        source, targets = ends
+        read = self._node("Gather", [h, source], f"{name}.read", axis=0)
         messages = self._node("Mul", [read, "edge_weights"], f"{name}.messages")
-        inputs = [self._zeros(name, h) if plus is None else plus, "edge_targets", messages]
+        inputs = [self._zeros(name, h) if plus is None else plus, targets, messages]
         return self._node("ScatterElements", inputs, f"{name}.product", axis=0, reduction="add")
 
     def _zeros(self, name: str, h: str) -> str:

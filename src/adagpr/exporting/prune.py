@@ -1,4 +1,4 @@
-r"""A trained network of `AdaGPR` layers reduced to what it still computes.
+r"""A trained network of `AdaGPR` or `AdaGPRSigned` layers reduced to what it still computes.
 
 A layer of the trained network is :math:`H_l = \mathrm{relu}((\sum_k c_k \tilde A^k H_{l-1}) P + H_0 Q)`, where
 :math:`c_k = (1 - \alpha) \mu_k` are numbers once training is over. What is left of it:
@@ -15,6 +15,12 @@ A layer of the trained network is :math:`H_l = \mathrm{relu}((\sum_k c_k \tilde 
   it, so that none of them grows.
 - Columns that were shifted and multiplied for training are so by the input map; rows that were divided by their sums
   still are.
+
+A signed layer is :math:`H_l = \mathrm{relu}(\mathrm{norm}(\sum_A (\sum_k c_{Ak} A^k H_{l-1}) P_A + H_{l-1} E) + b)`:
+
+- A batch normalisation is in the maps and the shift; a layer normalisation remains to be computed.
+- An operator of which no hop but hop 0 is used is not needed: :math:`c_{A0} P_A` is added to :math:`E`.
+- Where there is such a map of the node itself, hop 0 of the other operators joins it, too.
 
 ReLU is between any two layers, so no weights of different layers can be joined.
 """
@@ -37,7 +43,8 @@ from adagpr.ops import UNSCALED, FeatureScaling, map_shapes
 class Cost:
     """What one pass takes: products with the operator, multiply-adds per node outside of them, and per entry in them.
 
-    Features count as dense and self loops as entries; ``parameters`` are the numbers that are stored.
+    Features count as dense and self loops as entries; biases, norms and activations do not count.
+    ``parameters`` are the numbers that are stored.
     """
 
     sparse_products: int
@@ -74,9 +81,14 @@ def prune(model: Model, about: About, scaling: FeatureScaling = UNSCALED) -> Exp
         views = model.layer_views()
         weight_in, bias_in = _with_scaling(lin_in, scaling)
         first = max((view.number for view in views if _reads_first_only(view)), default=1)
+        is_signed = model.capabilities.signed
         return Exported(
             replace(about, divides_rows=scaling.kind == "rows"),
-            [_layer(view, view.number == first, dtype) for view in views if view.number >= first],
+            [
+                _signed_layer(view, dtype) if is_signed else _layer(view, view.number == first, dtype)
+                for view in views
+                if view.number >= first
+            ],
             weight_in=_kept(weight_in, dtype),
             bias_in=_kept(bias_in, dtype),
             weight_out=_kept(lin_out.weight.t(), dtype),
@@ -94,7 +106,8 @@ def _with_scaling(lin_in: Linear, scaling: FeatureScaling) -> tuple[Tensor, Tens
 
 
 def _reads_first_only(view: LayerView) -> bool:
-    return view.alpha == 1.0 or not view.coefficients[EDGES].any()
+    reads_hops = view.alpha < 1.0 and any(coeffs.any() for coeffs in view.coefficients.values())
+    return view.own is None and not reads_hops
 
 
 def _layer(view: LayerView, is_first: bool, dtype: torch.dtype) -> PrunedLayer:
@@ -104,14 +117,45 @@ def _layer(view: LayerView, is_first: bool, dtype: torch.dtype) -> PrunedLayer:
         hops, residual = [hops[0] + residual, *hops[1:]], 0.0
         if weight_0 is not None and not any(hops[1:]):
             hops, weight, weight_0 = [1.0], hops[0] * weight + weight_0, None
+    hops, residual, weight = _scaled(hops, weight, residual)
+    own = None if weight_0 is None else _kept(weight_0, dtype)
+    return PrunedLayer(view.number, tuple(hops), residual, _kept(weight, dtype), own)
+
+
+def _signed_layer(view: LayerView, dtype: torch.dtype) -> PrunedLayer:
+    hops = {name: coeffs.double().tolist() for name, coeffs in view.coefficients.items()}
+    maps = {name: weight.double() for name, weight in view.operator_maps().items()}
+    own = None if view.own is None else view.own.double()
+    # Those of hop 0 alone come first: they make the map that hop 0 of the others can join.
+    for name in sorted(hops, key=lambda name: any(hops[name][1:])):
+        if hops[name][0] and (own is not None or not any(hops[name][1:])):
+            joined = hops[name][0] * maps[name]
+            own, hops[name][0] = joined if own is None else own + joined, 0.0
+    sums = {name: _scaled(values, maps[name]) for name, values in hops.items() if any(values)}
+    if EDGES not in sums:
+        # The map of the node itself is that of hop 0 of the first operator, whose other hops are not used.
+        sums[EDGES], own = ([1.0], 0.0, maps[EDGES] * 0.0 if own is None else own), None
+    (forward, _, weight), backward = sums.pop(EDGES), next(iter(sums.values()), None)
+    return PrunedLayer(
+        view.number,
+        tuple(forward),
+        0.0,
+        _kept(weight, dtype),
+        backward_hops=() if backward is None else tuple(backward[0]),
+        weight_backward=None if backward is None else _kept(backward[2], dtype),
+        weight_own=None if own is None else _kept(own, dtype),
+        shift=None if view.shift is None else _kept(view.shift, dtype),
+        row_norm=None if view.row_norm is None else _kept(view.row_norm, dtype),
+    )
+
+
+def _scaled(hops: list[float], weight: Tensor, residual: float = 0.0) -> tuple[list[float], float, Tensor]:
+    """Hops without zeros at the end, and the residual, divided by the largest of them; the map times the largest."""
     hops = np.trim_zeros(hops, "b") or [0.0]
     largest = max([*hops, residual], key=abs)
     if largest == 0:
-        hops, residual, weight = [1.0], 0.0, weight * 0.0
-    else:
-        hops, residual, weight = [value / largest for value in hops], residual / largest, weight * largest
-    own = None if weight_0 is None else _kept(weight_0, dtype)
-    return PrunedLayer(view.number, tuple(hops), residual, _kept(weight, dtype), own)
+        return [1.0], 0.0, weight * 0.0
+    return [value / largest for value in hops], residual / largest, weight * largest
 
 
 def _maps(view: LayerView) -> tuple[float, Tensor, Tensor | None]:
@@ -138,9 +182,11 @@ def cost_as_trained(model: Model) -> Cost:
     width = lin_in.weight.shape[0]
     per_node, products = lin_in.weight.numel() + lin_out.weight.numel(), 0
     for view in model.layer_views():
-        num_coeffs = len(view.coefficients[EDGES])
-        per_node += (num_coeffs + (view.weight_maps == "shared")) * width + view.weight.numel()
-        products += num_coeffs - 1
+        num_coeffs = sum(map(len, view.coefficients.values()))
+        has_residual = view.weight_maps == "shared" and not model.capabilities.signed
+        per_node += (num_coeffs + has_residual) * width + view.weight.numel()
+        per_node += 0 if view.own is None else view.own.numel()
+        products += num_coeffs - len(view.coefficients)
     return Cost(products, per_node, products * width, sum(item.numel() for item in model.parameters()))
 
 
@@ -150,11 +196,12 @@ def cost_pruned(network: Exported) -> Cost:
     per_node = network.weight_in.numel() + network.weight_out.numel()
     numbers = 0
     for layer in network.layers:
-        shares = [value for value in (*layer.hops, layer.residual) if value]
-        # A sparse product adds its result to what is there already, so every part but the largest is a multiply-add.
-        per_node += (len(shares) - 1) * width + layer.weight.numel()
-        per_node += 0 if layer.weight_0 is None else layer.weight_0.numel()
-        numbers += len(shares)
+        for parts in ((*layer.hops, layer.residual), layer.backward_hops):
+            shares = [value for value in parts if value]
+            # A sparse product adds its result to what is there already: every part but the largest is a multiply-add.
+            per_node += max(len(shares) - 1, 0) * width
+            numbers += len(shares)
+        per_node += sum(item.numel() for item in layer.buffers() if item.dim() == 2)
     products = sum(layer.num_products for layer in network.layers)
     stored = sum(item.numel() for item in network.buffers())
     return Cost(products, per_node, products * width, stored + numbers)

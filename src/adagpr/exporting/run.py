@@ -20,7 +20,7 @@ from adagpr.files import digest, make_folder, tidied, write_bytes
 from adagpr.graph import Graph
 from adagpr.insight import DatasetFiles, graph_of
 from adagpr.nn import EDGES, Model
-from adagpr.ops import features, operator
+from adagpr.ops import features
 from adagpr.training import Run, load_run
 
 ExportFormat = Literal["safetensors", "onnx", "torch"]
@@ -55,7 +55,8 @@ class Input:
 class LayerUse:
     """What is left of one layer, counted from 1, and of its sparse products.
 
-    ``hops`` are those whose coefficient is not 0; none if the layer is left out or does not read the one before.
+    ``hops`` are those whose coefficient is not 0; none if the layer is left out or does not read the one before. A
+    network that reads edges both ways has ``backward_hops``, too.
     """
 
     layer: int
@@ -63,6 +64,7 @@ class LayerUse:
     hops: tuple[int, ...]
     products: int
     products_left: int
+    backward_hops: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ class ExportReport:
     """What `export` wrote, and what that saves.
 
     The cost ``before`` is as trained, every hop counted. Nothing is ``measured`` if the graph cannot be loaded;
-    a remark says why. Direction and self loops are those of the operator that the network takes if it needs a graph.
+    a remark says why. Direction and self loops are those of the operator that the network takes if it needs a graph;
+    with ``directions`` ``"both"`` it reads its transpose, too.
     """
 
     model: str
@@ -101,6 +104,7 @@ class ExportReport:
     after: Cost
     measured: Measured | None
     remarks: tuple[str, ...]
+    directions: str = "one"
 
     def to_plain(self) -> dict[str, Any]:
         """The report as plain data, ready for JSON."""
@@ -116,7 +120,7 @@ def export(
     dataset: DatasetFiles = None,
     data_root: Path | str | None = None,
 ) -> ExportReport:
-    """Writes what a trained AdaGPR or GCNII still computes into one file, and says how much that saved.
+    """Writes what a trained AdaGPR, signed or not, or GCNII still computes into one file, and says how much that saved.
 
     Hops whose coefficient is 0 and layers that nothing reads are left out; a network in which no layer uses the graph
     takes features alone. See `adagpr.exporting.prune` for what is joined.
@@ -179,6 +183,7 @@ def export(
         after=after,
         measured=measured,
         remarks=tuple(remarks),
+        directions=exported.about.directions,
     )
 
 
@@ -194,15 +199,19 @@ def pruned_run(run: Run) -> Exported:
     """
     model = _model(run)
     config, views = run.record["config"], model.layer_views()
+    reads_both = any(len(view.coefficients) > 1 for view in views)
     about = About(
         model=model.name,
         class_names=tuple(run.record["data"]["class_names"]),
-        direction=config["training"]["direction"],
+        # A network that reads both ways reads the edges as they are, whatever its training was told.
+        direction="directed" if reads_both else config["training"]["direction"],
         self_loops=config["training"]["self_loops"],
-        coefficients=tuple(tuple(view.coefficients[EDGES].tolist()) for view in views),
+        coefficients=tuple(tuple(torch.cat(tuple(view.coefficients.values())).tolist()) for view in views),
         alphas=tuple(float(view.alpha) for view in views),
         config_sha256=digest(config, length=64),
         temperature=run.temperature,
+        directions="both" if reads_both else "one",
+        hop_names=model.hop_names(),
     )
     return prune(model, about, run.scaling).eval()
 
@@ -211,9 +220,7 @@ def _model(run: Run) -> Model:
     """The run's network as it predicts; a copy, so that the run stays as it is."""
     if not run.model.capabilities.hop_weights:
         name = run.record["config"]["model"]["name"]
-        raise InputError(f"The model '{name}' cannot be exported: only adagpr and gcnii can.")
-    if run.model.capabilities.signed:
-        raise InputError("Networks of signed hops cannot be exported yet: only adagpr and gcnii can.")
+        raise InputError(f"The model '{name}' cannot be exported: only adagpr, adagpr-signed and gcnii can.")
     return deepcopy(run.model).cpu().eval()
 
 
@@ -232,9 +239,10 @@ def _path(run: Run, out: Path | str | None, ending: str) -> Path:
 
 def _measure(model: Model, exported: Exported, graph: Graph, scaled: Graph, before: Cost, after: Cost) -> Measured:
     """Both networks on the run's graph, of which the trained one reads the scaled features."""
-    op = operator(graph, exported.about.direction, exported.about.self_loops)
+    operators = model.operators(graph, exported.about.direction, exported.about.self_loops, torch.float32)
+    op = operators[EDGES]
     with torch.no_grad():
-        logits = model(features(scaled.x), op)
+        logits = model(features(scaled.x), model.prepare(graph, **operators))
         difference = (exported(features(graph.x), op if exported.needs_graph else None) - logits).abs().max()
     sizes = graph.num_nodes, int(op.matrix.values().numel())
     return Measured(*sizes, before.total(*sizes), after.total(*sizes), float(difference), float(logits.abs().max()))
@@ -254,8 +262,11 @@ def _uses(model: Model, exported: Exported) -> tuple[LayerUse, ...]:
     products = {layer.number: layer.num_products for layer in exported.layers}
     uses = []
     for view in model.layer_views():
-        number, coeffs = view.number, view.coefficients[EDGES].tolist()
-        read = coeffs if number in products and view.alpha < 1 else []
-        hops = tuple(hop for hop, value in enumerate(read) if value)
-        uses.append(LayerUse(number, number in products, hops, len(coeffs) - 1, products.get(number, 0)))
+        number, is_read = view.number, view.number in products and view.alpha < 1
+        taken = sum(len(coeffs) - 1 for coeffs in view.coefficients.values())
+        hops, *backward = (
+            tuple(hop for hop, value in enumerate(coeffs.tolist()) if value and is_read)
+            for coeffs in view.coefficients.values()
+        )
+        uses.append(LayerUse(number, number in products, hops, taken, products.get(number, 0), *backward))
     return tuple(uses)

@@ -2,7 +2,8 @@
 
 The description, under the key ``adagpr``, holds the version of the form, the sizes, whether the network needs a graph
 and how its operator is made, every layer's hops and residual, the class names, and what the run was: its model, its
-trained coefficients and the SHA-256 sum of its configuration. Reading a file runs no code from it.
+trained coefficients and the SHA-256 sum of its configuration. Fields with a default came later: files without them are
+read, too. Reading a file runs no code from it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from adagpr.arguments import Positive
 from adagpr.errors import InputError, reason_of
-from adagpr.exporting.module import About, Exported, PrunedLayer
+from adagpr.exporting.module import About, Directions, Exported, PrunedLayer
 from adagpr.ops import Direction
 
 _KEY = "adagpr"
@@ -38,6 +39,10 @@ class _LayerPart(BaseModel):
     hops: Annotated[tuple[FiniteFloat, ...], Field(min_length=1)]
     residual: FiniteFloat
     has_weight_0: bool
+    backward_hops: tuple[FiniteFloat, ...] = ()
+    has_weight_own: bool = False
+    has_shift: bool = False
+    has_row_norm: bool = False
 
 
 class _Description(BaseModel):
@@ -60,13 +65,24 @@ class _Description(BaseModel):
     config_sha256: str
     temperature: Positive = 1.0
     divides_rows: bool = False
+    directions: Directions = "one"
+    hop_names: tuple[str, ...] = ()
 
 
 def description(exported: Exported) -> str:
     """The description of a network as JSON."""
     in_channels, hidden_channels, out_channels = exported.sizes
     layers = tuple(
-        _LayerPart(layer=item.number, hops=item.hops, residual=item.residual, has_weight_0=item.weight_0 is not None)
+        _LayerPart(
+            layer=item.number,
+            hops=item.hops,
+            residual=item.residual,
+            has_weight_0=item.weight_0 is not None,
+            backward_hops=item.backward_hops,
+            has_weight_own=item.weight_own is not None,
+            has_shift=item.shift is not None,
+            has_row_norm=item.row_norm is not None,
+        )
         for item in exported.layers
     )
     plain = _Description(
@@ -120,9 +136,9 @@ def load_exported(path: Path | str) -> Exported:
     _check(path, plain, tensors)
     about = About(**{item.name: getattr(plain, item.name) for item in fields(About)})
     layers = []
-    for number, item in enumerate(plain.layers):
-        weight, weight_0 = tensors.pop(f"layers.{number}.weight"), tensors.pop(f"layers.{number}.weight_0", None)
-        layers.append(PrunedLayer(item.layer, item.hops, item.residual, weight, weight_0))
+    for place, item in enumerate(plain.layers):
+        own = {name: tensors.pop(f"layers.{place}.{name}") for name in _layer_shapes(item, plain.hidden_channels)}
+        layers.append(PrunedLayer(item.layer, item.hops, item.residual, backward_hops=item.backward_hops, **own))
     return Exported(about, layers, **tensors)
 
 
@@ -131,10 +147,21 @@ def _shapes(plain: _Description) -> dict[str, tuple[int, ...]]:
     width = plain.hidden_channels
     shapes: dict[str, tuple[int, ...]] = {"weight_in": (plain.in_channels, width), "bias_in": (width,)}
     for place, layer in enumerate(plain.layers):
-        shapes[f"layers.{place}.weight"] = (width, width)
-        if layer.has_weight_0:
-            shapes[f"layers.{place}.weight_0"] = (width, width)
+        shapes |= {f"layers.{place}.{name}": shape for name, shape in _layer_shapes(layer, width).items()}
     return {**shapes, "weight_out": (width, plain.out_channels), "bias_out": (plain.out_channels,)}
+
+
+def _layer_shapes(layer: _LayerPart, width: int) -> dict[str, tuple[int, ...]]:
+    """The weights of one layer."""
+    weights = {
+        "weight": True,
+        "weight_backward": bool(layer.backward_hops),
+        "weight_own": layer.has_weight_own,
+        "weight_0": layer.has_weight_0,
+    }
+    rows = {"shift": layer.has_shift, "row_norm": layer.has_row_norm}
+    found: dict[str, tuple[int, ...]] = {name: (width, width) for name, is_there in weights.items() if is_there}
+    return found | {name: (width,) for name, is_there in rows.items() if is_there}
 
 
 def _check(path: Path, plain: _Description, tensors: dict[str, Tensor]) -> None:
@@ -150,8 +177,10 @@ def _check(path: Path, plain: _Description, tensors: dict[str, Tensor]) -> None:
     kinds = {tensor.dtype for tensor in tensors.values()}
     if len(kinds) > 1 or not kinds <= {torch.float32, torch.float64}:
         raise InputError(f"{path}: the weights must be all float32 or all float64.")
-    if plain.needs_graph != any(len(layer.hops) > 1 for layer in plain.layers):
+    if plain.needs_graph != any(max(len(item.hops), len(item.backward_hops)) > 1 for item in plain.layers):
         raise InputError(f"{path}: the description contradicts itself on whether the network needs a graph.")
+    if plain.directions == "one" and any(item.backward_hops for item in plain.layers):
+        raise InputError(f"{path}: the description contradicts itself on whether edges are read both ways.")
     if len(plain.class_names) != plain.out_channels:
         raise InputError(f"{path}: {len(plain.class_names)} class names for {plain.out_channels} classes.")
 

@@ -41,7 +41,8 @@ class _Program(nn.Module):
         """Logits of all nodes."""
         if edge_source is None or edge_target is None or edge_weight is None:
             return self.exported.compute(x, no_product)
-        return self.exported.compute(x, edge_product(edge_source, edge_target, edge_weight))
+        forward = edge_product(edge_source, edge_target, edge_weight)
+        return self.exported.compute(x, forward, edge_product(edge_target, edge_source, edge_weight))
 
 
 def to_torch(exported: Exported) -> bytes:
