@@ -51,6 +51,14 @@ def test_a_network_that_reads_the_graph_says_how_its_operator_is_made(runs: Path
     assert "The operator is that of direction 'directed' with self loops; adagpr.edge_inputs gives" in printed
 
 
+def test_a_network_that_reads_edges_both_ways_says_so(runs: Path, tmp_path: Path) -> None:
+    signed = ["train", "csbm", "--set", "data.num_nodes=60", "--jobs", "1", "--model", "adagpr-signed"]
+    adagpr(*signed, *QUICK[:-2], "--set", "directions=both", "--out", str(tmp_path / "run"))
+    printed = adagpr("export", str(tmp_path / "run"), "--format", "onnx")
+    assert "0, 1, 2 forward; 0, 1, 2 backward" in printed
+    assert "without self loops that is divided at both ends of an edge, read both ways; adagpr.edge_inputs" in printed
+
+
 @pytest.mark.parametrize("format_", ["safetensors", "onnx", "torch"])
 def test_json_holds_the_whole_report(format_: str, runs: Path, tmp_path: Path) -> None:
     words = ["export", str(runs / "adagpr"), "--format", format_, "--json", "-o", str(tmp_path / "one")]

@@ -29,6 +29,8 @@ from tests.exporting import HOP_0, MIXED, exported, logits, network
 
 MakeGraph = Callable[..., Graph]
 
+BACKWARD = [{"layer": 1, "hops": [1.0], "residual": 0.0, "has_weight_0": False, "backward_hops": [0.0, 1.0]}]
+
 
 def dense(graph: Graph) -> np.ndarray:
     assert isinstance(graph.x, torch.Tensor)
@@ -71,6 +73,20 @@ def test_a_loaded_network_without_hops_takes_features_alone(make_graph: MakeGrap
     torch.testing.assert_close(back(make_graph().x), logits(model, make_graph()), rtol=1e-5, atol=1e-5)
 
 
+def test_a_file_from_before_signed_hops_is_still_read(make_graph: MakeGraph, tmp_path: Path) -> None:
+    pruned = exported(network(MIXED, torch.float32, weight_maps="separate"))
+    plain = json.loads(description(pruned))
+    for name in ("directions", "hop_names", "divides_rows", "temperature"):
+        del plain[name]
+    plain["layers"] = [
+        {name: item[name] for name in ("layer", "hops", "residual", "has_weight_0")} for item in plain["layers"]
+    ]
+    path = tmp_path / "one.safetensors"
+    path.write_bytes(safetensors.torch.save(pruned.state_dict(), {"adagpr": json.dumps(plain)}))
+    graph = make_graph()
+    assert torch.equal(load_exported(path)(graph.x, operator(graph)), pruned(graph.x, operator(graph)))
+
+
 def changed(exported_: Exported, **values: object) -> bytes:
     """A file whose description is another."""
     plain = {**json.loads(description(exported_)), **values}
@@ -90,6 +106,7 @@ def changed(exported_: Exported, **values: object) -> bytes:
         (lambda item: changed(item, hidden_channels=9), "'bias_in' should be 9, and is 8."),
         (lambda item: changed(item, layers=[]), "'layers.0.weight' should be missing, and is 8 x 8."),
         (lambda item: changed(item, needs_graph=False), "contradicts itself"),
+        (lambda item: changed(item, layers=BACKWARD), "'layers.0.weight_backward' should be 8 x 8, and is missing."),
         (lambda item: changed(item, class_names=["a"]), "1 class names for 3 classes."),
         (lambda item: safetensors.torch.save(item.half().state_dict(), {"adagpr": description(item)}), "all float32"),
     ],

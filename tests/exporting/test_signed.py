@@ -15,6 +15,7 @@ from torch import Tensor
 
 from adagpr.errors import InputError
 from adagpr.exporting import FORMATS, Exported, edge_inputs, export, load_exported, prune
+from adagpr.exporting.module import Directions
 from adagpr.exporting.onnx import to_onnx
 from adagpr.exporting.prune import cost_as_trained, cost_pruned
 from adagpr.exporting.safetensors import to_safetensors
@@ -37,7 +38,7 @@ SCORES = [
 
 
 def network(
-    directions: str = "both",
+    directions: Directions = "both",
     dtype: torch.dtype = torch.float64,
     scores: list[list[list[float]]] = SCORES,
     **options: Any,

@@ -67,8 +67,8 @@ class PrunedLayer(nn.Module):
               \Big) + shift\Big)
 
     ``number`` is that of the layer in the trained network, counted from 1; hops end with the last that is not 0.
-    Weights are ``[hidden_channels, hidden_channels]``, and all but ``weight`` may be missing. With ``row_norm``, a scale
-    per channel, the sum is normalised over the channels; else ``norm`` is nothing.
+    Weights are ``[hidden_channels, hidden_channels]``, and all but ``weight`` may be missing. With ``row_norm``, a
+    scale per channel, the sum is normalised over the channels; else ``norm`` is nothing.
     """
 
     weight: Tensor
@@ -167,7 +167,7 @@ class Exported(nn.Module):
         return self.weight_in.shape[0], self.weight_in.shape[1], self.weight_out.shape[1]
 
     def operator_of(self, graph: Graph) -> Operator:
-        """The operator of a graph as the network reads it."""
+        """The operator of a graph as the network reads it; divided at both ends where edges are read both ways."""
         about, dtype = self.about, self.weight_in.dtype
         return _operator_of(graph, about.direction, about.self_loops, about.directions, dtype)
 
@@ -300,11 +300,11 @@ def edge_inputs(
         self_loops: Whether the network's operator has the identity added; likewise.
         directions: Whether the network reads edges one way or both ways; likewise.
 
-    Raises:
-        InputError: ``direction`` or ``directions`` is unknown, or both directions of symmetric edges are asked for.
-
     Returns:
         ``edge_source`` and ``edge_target`` as int64 and ``edge_weight`` as float32, one entry per edge, by target.
+
+    Raises:
+        InputError: ``direction`` or ``directions`` is unknown, or both directions of symmetric edges are asked for.
 
     Example:
         >>> from adagpr.graph import from_scipy

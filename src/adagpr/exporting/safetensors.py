@@ -136,8 +136,8 @@ def load_exported(path: Path | str) -> Exported:
     _check(path, plain, tensors)
     about = About(**{item.name: getattr(plain, item.name) for item in fields(About)})
     layers = []
-    for place, item in enumerate(plain.layers):
-        own = {name: tensors.pop(f"layers.{place}.{name}") for name in _layer_shapes(item, plain.hidden_channels)}
+    for number, item in enumerate(plain.layers):
+        own = {name: tensors.pop(f"layers.{number}.{name}") for name in _layer_shapes(item, plain.hidden_channels)}
         layers.append(PrunedLayer(item.layer, item.hops, item.residual, backward_hops=item.backward_hops, **own))
     return Exported(about, layers, **tensors)
 
