@@ -20,6 +20,7 @@ from adagpr.files import (
     read_json,
     read_toml,
     to_toml,
+    write_all,
     write_atomically,
     write_json,
     write_text,
@@ -80,6 +81,19 @@ def test_a_failed_write_leaves_the_old_content_and_nothing_else(tmp_path: Path) 
         write_atomically(path, fail)
     assert read_json(path) == {"old": 1}
     assert [item.name for item in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_several_files_are_written_together_or_none_that_is_new(tmp_path: Path) -> None:
+    (tmp_path / "old").write_text("old")
+    (tmp_path / "wall" / "c").mkdir(parents=True)
+    contents = {tmp_path / name: b"new" for name in ("old", "a", "wall/c/x", "nowhere/b")}
+    with pytest.raises(StorageError, match=r"Cannot write .*nowhere/b: .*What was there before is unchanged"):
+        write_all(contents)
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["old"]
+    assert (tmp_path / "old").read_text() == "old"
+    del contents[tmp_path / "nowhere/b"]
+    write_all(contents)
+    assert {path.read_bytes() for path in contents} == {b"new"}
 
 
 def test_an_interrupted_write_leaves_nothing_half_written(tmp_path: Path) -> None:

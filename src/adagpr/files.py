@@ -14,6 +14,7 @@ import tempfile
 import tomllib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
@@ -59,16 +60,30 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
     Whatever happens, ``path`` holds either its old content or the whole new one.
     """
-    require_file(path)
-    temporary = temporary_beside(path)
+    write_together({path: write})
+
+
+def write_together(writers: Mapping[Path, Callable[[Path], object]]) -> None:
+    """Writes several files as `write_atomically` does one; if that fails for one of them, none is left that is new."""
+    for path in writers:
+        require_file(path)
+    temporaries: dict[Path, Path] = {}
+    new: list[Path] = []
+    path = Path()
     try:
-        write(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        for path, write in writers.items():
+            temporaries[path] = temporary_beside(path)
+            write(temporaries[path])
+            with temporaries[path].open("rb") as file:
+                os.fsync(file.fileno())
+        for path, temporary in temporaries.items():
+            was_there = path.exists()
+            temporary.replace(path)
+            new += [] if was_there else [path]
     except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        for each in (*temporaries.values(), *new):
+            with contextlib.suppress(OSError):
+                each.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise StorageError(
                 f"Cannot write {path}: {reason_of(error)}. What was there before is unchanged."
@@ -172,6 +187,11 @@ def exclusive(folder: Path, waits: bool = True) -> Iterator[None]:
 def write_bytes(path: Path, content: bytes) -> None:
     """Writes bytes, atomically."""
     write_atomically(path, lambda temporary: temporary.write_bytes(content))
+
+
+def write_all(contents: Mapping[Path, bytes]) -> None:
+    """Writes the bytes of several files, all of them or, if one cannot be written, none that is new."""
+    write_together({path: partial(Path.write_bytes, data=content) for path, content in contents.items()})
 
 
 def write_text(path: Path, text: str) -> None:

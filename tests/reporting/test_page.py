@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import adagpr
-from adagpr.errors import InputError
+from adagpr.errors import InputError, StorageError
 from adagpr.files import read_json, write_json
 from adagpr.graph import Graph, Split
 from adagpr.reporting import report
@@ -174,6 +175,17 @@ def test_the_history_lies_beside_a_page_elsewhere(hostile_run: Path, tmp_path: P
     assert "r-history.parquet" in [attributes.get("href") for _, attributes in page.tags]
     assert pq.read_table(tmp_path / "r-history.parquet").equals(pq.read_table(hostile_run / "history.parquet"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r-history.parquet", "r.html"]
+
+
+def test_a_page_that_does_not_fit_on_the_disk_leaves_no_history_beside_it(hostile_run: Path, tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((hostile_run / "history.parquet").stat().st_size, limits[1]))
+    try:
+        with pytest.raises(StorageError, match=r"Cannot write .*r\.html: File too large\. What was there"):
+            report([hostile_run], tmp_path / "r.html")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_without_test_nodes_has_a_page_without_their_numbers(tmp_path: Path) -> None:

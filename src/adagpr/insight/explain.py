@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ import torch
 from torch import Tensor
 
 from adagpr.errors import InputError
-from adagpr.files import make_folder, write_atomically
+from adagpr.files import make_folder, tidied, write_together
 from adagpr.graph import Graph, Split
 from adagpr.insight.node import NodeExplanation, all_links, distances, explain_node, farthest_hop, total_hops
 from adagpr.insight.source import DatasetFiles, data_of
@@ -150,9 +151,10 @@ class Explanation:
 
     def save(self, folder: Path | str) -> None:
         """Writes each table into ``folder`` as a Parquet file of its name."""
-        make_folder(Path(folder))
-        for name, table in self.tables().items():
-            write_atomically(Path(folder) / f"{name}.parquet", lambda path, table=table: pq.write_table(table, path))  # type: ignore[misc]
+        tables = self.tables().items()
+        with tidied(Path(folder)):
+            make_folder(Path(folder))
+            write_together({Path(folder) / f"{name}.parquet": partial(pq.write_table, table) for name, table in tables})
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from adagpr.charts import Axis, Bars, Chart, HeatMap, Line, Lines, figure, picture_files, ramp
 from adagpr.errors import InputError, unknown_name
-from adagpr.files import make_folder, tidied, write_bytes
+from adagpr.files import make_folder, tidied, write_all
 from adagpr.insight import DatasetFiles
 from adagpr.reporting.reported_model import ReportedModel, read_model
 from adagpr.task import METRICS
@@ -368,11 +368,10 @@ def plot(
         raise InputError(f"There is nothing to draw of {run}. {' '.join(model.left_out)}".strip())
     if out is None:
         return Plots(figures, ())
-    files = []
+    files: dict[Path, bytes] = {}
     with tidied(Path(out)):
         make_folder(Path(out))
         for name, drawn in figures.items():
-            for ending, content in picture_files(drawn).items():
-                files.append(Path(out) / f"{name}.{ending}")
-                write_bytes(files[-1], content)
+            files |= {Path(out) / f"{name}.{ending}": content for ending, content in picture_files(drawn).items()}
+        write_all(files)
     return Plots(figures, tuple(files))

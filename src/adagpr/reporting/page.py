@@ -10,7 +10,7 @@ from typing import Any
 
 from adagpr.charts import render
 from adagpr.errors import InputError
-from adagpr.files import make_folder, tidied, to_toml, write_bytes, write_text
+from adagpr.files import make_folder, tidied, to_toml, write_all
 from adagpr.graph import Graph, Split
 from adagpr.insight import Comparison, DatasetFiles, Explanation, compare
 from adagpr.reporting.charts import SECTIONS
@@ -56,8 +56,10 @@ def report(
     models = _told_apart([read_model(each, name, graph, splits, data_root, dataset) for each, name in named])
     with tidied(target.parent):
         make_folder(target.parent)
-        histories = [_history_beside(model, target, number) for number, model in enumerate(models)]
-        write_text(target, page(models, histories))
+        places = [_history_beside(model, target, number) for number, model in enumerate(models)]
+        content = page(models, [link for link, _ in places]).encode()
+        copies = {copy: source.read_bytes() for _, sources in places for copy, source in sources.items()}
+        write_all({**copies, target: content})
     return target
 
 
@@ -121,18 +123,17 @@ def _pairs(found: Comparison, one: str, other: str) -> tuple[list[str], list[lis
     return headings, rows
 
 
-def _history_beside(model: ReportedModel, target: Path, number: int) -> str | None:
-    """The file of the first run's whole history, relative to the page; copied there unless it is below it."""
+def _history_beside(model: ReportedModel, target: Path, number: int) -> tuple[str | None, dict[Path, Path]]:
+    """The link to the first run's whole history, and its copy with its source unless it is below the page's folder."""
     folder = model.first.folder
     if folder is None:
-        return None
+        return None, {}
     source = (folder / "history.parquet").resolve()
     beside = target.resolve().parent
     if source.is_relative_to(beside):
-        return source.relative_to(beside).as_posix()
+        return source.relative_to(beside).as_posix(), {}
     copy = target.with_name(f"{target.stem}-history{'' if number == 0 else f'-{number + 1}'}.parquet")
-    write_bytes(copy, source.read_bytes())
-    return copy.name
+    return copy.name, {copy: source}
 
 
 def _cell(value: Any) -> str:
