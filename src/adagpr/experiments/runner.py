@@ -22,7 +22,7 @@ from typing import Any
 from adagpr.data import load
 from adagpr.errors import AdaGPRError, BusyError, DamagedError
 from adagpr.experiments.catalogue import Cell
-from adagpr.files import exclusive, make_folder, remove_leftovers, write_json
+from adagpr.files import exclusive, make_folder, remove_leftovers, tidied, write_json
 from adagpr.graph import Graph, Split
 from adagpr.schemas import CellRecord, read_json
 from adagpr.training import Job, Run, config_digest, fit_group, group_size, in_groups, resolve, spread
@@ -93,8 +93,16 @@ def run_cells(
     What was interrupted resumes. ``on_cell`` is called when a cell is looked at and whenever a run of it ends.
     """
     states = [CellProgress(cell, folders, on_cell, data_root) for cell in cells]
-    make_folder(folders.records)
-    remove_leftovers(folders.records.glob("*/*"))
+    # Processes that are stopped leave the folder of the runs to each other.
+    with tidied(folders.runs), tidied(folders.records):
+        make_folder(folders.records)
+        remove_leftovers(folders.records.glob("*/*"))
+        _run_missing(states, num_workers)
+        return [record for state in states if (record := state.finish()) is not None]
+
+
+def _run_missing(states: Sequence[CellProgress], num_workers: int) -> None:
+    """Runs what is missing of cells, and what other commands have in hand once they are done with it."""
     waiting = [(number, group) for number, state in enumerate(states) for group in state.groups()]
     while waiting:
         busy: list[tuple[int, Sequence[Job]]] = []
@@ -114,7 +122,6 @@ def run_cells(
         waiting = busy
         if busy:
             time.sleep(_WAIT)
-    return [record for state in states if (record := state.finish()) is not None]
 
 
 class CellProgress:
