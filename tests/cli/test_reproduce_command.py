@@ -155,12 +155,13 @@ def test_an_interrupted_command_says_whether_it_resumes(
         monkeypatch.setitem(row.options, "max_epochs", 10**7)
         monkeypatch.setitem(row.options, "patience", None)
     monkeypatch.setattr(owner, name, gate.before_call(1, getattr(owner, name)))
-    process = Forked(tmp_path, *WORDS, "--jobs", "2", "--out", str(tmp_path))
+    process = Forked(tmp_path, *WORDS, "--jobs", "2", "--out", str(tmp_path / "out"))
     gate.await_processes(2)
     process.kill(signal.SIGINT)
     # A training that is under way ends after a checkpoint, for which it must go on.
     gate.let_pass(2 if owner is State else 0)
     assert (process.ended(), process.errors) == (130, f"Stopped. {outlook}\n")
+    assert (tmp_path / "out").exists() == (owner is State)
 
 
 @pytest.mark.usefixtures("benchmark_root")
@@ -172,7 +173,8 @@ def test_without_torch_geometric_the_rows_of_gat_are_left_out(tmp_path: Path) ->
         "catalogue()['table3_gcn_texas'].options['max_epochs'] = 2\n"
         "sys.argv = ['adagpr', 'reproduce', *sys.argv[1:]]; main()"
     )
-    done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", script, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "| texas | GCN |" in done.stdout
     assert "GAT" not in done.stdout
@@ -180,6 +182,8 @@ def test_without_torch_geometric_the_rows_of_gat_are_left_out(tmp_path: Path) ->
     assert told == [
         'Left out: the rows of gat. GAT needs torch_geometric, which is not installed. Try: pip install "adagpr[pyg]"'
     ]
+    status = subprocess.run([*command, "--status"], capture_output=True, text=True, check=True)
+    assert (status.stderr.splitlines(), status.stdout.splitlines()[-1][:13]) == (told, "In all 1 done")
     alone = [sys.executable, "-c", script, "table3", "--only", "gat", "--out", str(tmp_path)]
     done = subprocess.run(alone, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.startswith("Error: GAT needs torch_geometric")) == (2, True)

@@ -75,9 +75,10 @@ def reproduce(
 
 def _show_status(targets: Sequence[str], asked: dict[str, Any], as_json: bool) -> None:
     """How many numbers of each method are done on each data set, and which others have begun or failed."""
-    from adagpr.experiments import STATES, reproduction_status
+    from adagpr.experiments import STATES, left_out, reproduction_status
 
     states = reproduction_status(targets, **asked)
+    console.note(*left_out(cell for group in states.values() for cell, _ in group))
     if as_json:
         console.show_json({target: {cell.name: state for cell, state in group} for target, group in states.items()})
         return

@@ -1,7 +1,7 @@
 """The paper's tables and figures: what was printed as data, what is run, and ours beside it."""
 
 from adagpr.experiments.catalogue import TARGETS, Cell, Experiment, catalogue, cells, experiment, plan
-from adagpr.experiments.reproduce import Reproduction, reproduce, reproduction_status
+from adagpr.experiments.reproduce import Reproduction, left_out, reproduce, reproduction_status
 from adagpr.experiments.runner import STATES, Folders, run_cells
 from adagpr.experiments.tables import Row, Table, accuracy_rows
 from adagpr.experiments.targets import TargetReport, report_target
@@ -20,6 +20,7 @@ __all__ = [
     "catalogue",
     "cells",
     "experiment",
+    "left_out",
     "plan",
     "report_target",
     "reproduce",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,14 +75,14 @@ def reproduce(
     """
     folders = Folders(Path(runs) if runs is not None else Path(out) / "runs", Path(out) / "catalogue")
     planned = plan(targets, only, seeds)
-    runnable, left_out = _runnable(planned)
+    runnable, sentences = _runnable(planned)
     failed = _run(runnable, folders, jobs or num_cores(), data_root, on_progress)
     reports, files = {}, {}
     for target, group in planned.items():
         recorded = report_target(target, cells(target), folders)
         files[target] = recorded.save(Path(out))
         reports[target] = report_target(target, group, folders) if only else recorded
-    return Reproduction(reports, files, failed, tuple(left_out))
+    return Reproduction(reports, files, failed, tuple(sentences))
 
 
 def reproduction_status(
@@ -97,16 +97,26 @@ def reproduction_status(
     return {target: [(cell, state_of(folders, cell)) for cell in group] for target, group in planned.items()}
 
 
+def left_out(group: Iterable[Cell]) -> list[str]:
+    """Sentences on the rows of cells that cannot be run here, because a library is missing."""
+    return [f"Left out: the rows of {model}. {reason}" for model, reason in _reasons(group).items()]
+
+
+def _reasons(group: Iterable[Cell]) -> dict[str, str]:
+    """Why models of cells cannot be trained here, by their names."""
+    models = dict.fromkeys(cell.row.model for cell in group)
+    return {model: why for model in models if (why := model_class(model).why_unavailable()) is not None}
+
+
 def _runnable(planned: dict[str, list[Cell]]) -> tuple[list[Cell], list[str]]:
     """The cells that can be run here, each once, and sentences on the others."""
     # A row may belong to two targets.
     distinct = {(cell.name, cell.seeds): cell for group in planned.values() for cell in group}
-    models = dict.fromkeys(cell.row.model for cell in distinct.values())
-    reasons = {model: why for model in models if (why := model_class(model).why_unavailable()) is not None}
+    reasons = _reasons(distinct.values())
     found = [cell for cell in distinct.values() if cell.row.model not in reasons]
     if reasons and not found:
         raise InputError(" ".join(reasons.values()))
-    return found, [f"Left out: the rows of {model}. {reason}" for model, reason in reasons.items()]
+    return found, left_out(distinct.values())
 
 
 def _run(
