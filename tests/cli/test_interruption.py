@@ -18,9 +18,10 @@ from adagpr.training import State, TrainingRun
 from adagpr.training.workers import spread
 from tests.processes import Forked, Gate, run_forked
 
-# A shell that runs the tests in the background has them and their children ignore interrupts.
+# A shell that runs the tests in the background has them and their children ignore interrupts, nohup SIGHUP.
 WAITING = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
     "from pathlib import Path\n"
     "from adagpr.cli.interruption import interruptible; from adagpr.cli.main import app, main\n"
     "@app.command()\n"
