@@ -14,6 +14,7 @@ from adagpr.data.tables.features import fit_recipe
 from adagpr.data.tables.read import read_tables
 from adagpr.data.tables.table import read_table
 from adagpr.errors import InputError
+from adagpr.files import read_json
 from adagpr.partitioning.out_of_core import partition_tables
 from tests.partitioning.tables import MEMORY, NUM_NODES, OPTIONS, edge_table, node_table, saved
 
@@ -64,6 +65,22 @@ def both(tmp_path: Path, ending: str, nodes: dict[str, Any], edges: dict[str, An
     streamed = partition_tables(*files, 2, tmp_path / "parts", MEMORY, **OPTIONS).manifest
     assert (streamed.graph_sha256, streamed.notes) == (graph.fingerprint, graph.notes)
     return graph.notes
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("num_missing", [2, 40])
+def test_infinite_numbers_as_they_are_are_the_mean_whole_and_in_batches(
+    tmp_path: Path, ending: str, num_missing: int
+) -> None:
+    nodes = node_table("text")
+    known = nodes["size"][num_missing + 1 :].tolist()
+    nodes["size"] = pa.array([None, *[float("inf"), float("-inf")] * (num_missing // 2), *known])
+    notes = both(tmp_path, ending, nodes, edge_table(nodes))
+    where = "; a feature says where" if num_missing == 40 else ""
+    assert f"Column 'size' has {num_missing} infinite numbers, taken as missing, the first in row 2." in notes
+    assert f"Column 'size' has {num_missing + 1} missing values, taken as the mean{where}." in notes
+    (size, *_) = read_json(tmp_path / "parts" / "manifest.json")["recipe"]["features"]["columns"]
+    assert (size["name"], size["fill"], size["has_missing"]) == ("size", pytest.approx(np.mean(known)), bool(where))
 
 
 def test_labels_of_a_text_file_that_differ_by_blanks_are_joined_with_a_note(tmp_path: Path) -> None:

@@ -159,10 +159,10 @@ def test_columns_that_say_nothing_are_left_out() -> None:
     ("table", "options", "message"),
     [
         ({"a": [1, 2], "b": [None, None]}, {}, "nodes, column 'b': every value is missing"),
-        ({"a": [1, 2, float("inf")]}, {"as_is": True}, "nodes, column 'a', row 3: the number is infinite"),
+        ({"a": [float("inf"), None]}, {"as_is": True}, "nodes, column 'a': every value is missing or infinite"),
         ({"a": [1, 1e308, -1e308]}, {}, "nodes, column 'a', row 2: the number is too large to be scaled"),
         ({"a": [1, 1e300]}, {"as_is": True}, "nodes, column 'a', row 2: the number is too large"),
-        ({"a": [1, None]}, {"as_is": True}, "nodes, column 'a', row 2: the value is missing"),
+        ({"a": [1, None, 1e300, -1e308]}, {"as_is": True}, "nodes, column 'a', row 3: the number is too large"),
         ({"a": ["x", "y"]}, {"as_is": True}, "nodes: no column is left to make features of. Column 'a' is left out"),
         ({"a": ["x", "y"]}, {"as_is": True, "asked": True}, "nodes, column 'a': no feature can be made of texts"),
         (

@@ -63,11 +63,11 @@ def test_too_little_memory_for_the_nodes_says_how_much_is_needed(tmp_path: Path)
         partition_tables(*files, 3, tmp_path / "parts", 1e6, **OPTIONS)
 
 
-def test_a_missing_value_of_a_feature_is_named(tmp_path: Path) -> None:
+def test_a_number_that_is_too_large_for_a_feature_is_named(tmp_path: Path) -> None:
     nodes = node_table()
-    nodes["size"] = pa.array([1.5] * 41 + [None] + [2.0] * (NUM_NODES - 42))
+    nodes["size"] = pa.array([1.5] * 41 + [1e300, None] + [2.0] * (NUM_NODES - 43))
     files = saved(tmp_path, "csv", nodes, edge_table(nodes))
-    with pytest.raises(InputError, match="column 'size', row 42: the value is missing"):
+    with pytest.raises(InputError, match="column 'size', row 42: the number is too large"):
         partition_tables(*files, 3, tmp_path / "parts", MEMORY, **OPTIONS)
 
 

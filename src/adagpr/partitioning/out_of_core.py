@@ -63,9 +63,10 @@ def partition_tables(
     """Cuts the graph of two tables into parts on disk, in bounded memory; the same call resumes after a stop.
 
     Columns are ``named`` or found, and edges merged, as `adagpr.from_tables` does. Numbers are features as they are, in
-    float32; a column of lists of one length gives one feature for each item, and other columns are left out. Without
-    ``as_is`` a note says so. ``memory`` is the bytes to use beside what Python and its libraries take. ``split`` is
-    ``given``, ``stratified`` or ``stratified/7``; by default that of the column, else ``stratified``.
+    float32, missing and infinite ones the mean; a column of lists of one length gives one feature for each item, and
+    other columns are left out. Without ``as_is`` a note says so. ``memory`` is the bytes to use beside what Python and
+    its libraries take. ``split`` is ``given``, ``stratified`` or ``stratified/7``; by default that of the column, else
+    ``stratified``.
     """
     scratch = next(folder for folder in Path(out).absolute().parents if folder.is_dir())
     files = tables.TableFile(nodes, scratch), tables.TableFile(edges, scratch)

@@ -6,7 +6,8 @@ in another order gives the same recipe to the bit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 from torch import Tensor
 
-from adagpr.data.tables.file import TableFile
+from adagpr.data.tables.file import SURVEY_ROWS, TableFile
 from adagpr.data.tables.recipe import (
     CategoryColumn,
     Column,
@@ -102,14 +103,16 @@ def as_is_columns(
 ) -> tuple[list[NumberColumn | VectorColumn], list[str]]:
     """What is made of columns whose numbers are taken as they are, and sentences on it, the first one in short."""
     entries: list[NumberColumn | VectorColumn] = []
-    messages = []
+    messages: list[str] = []
+    kinds = {column: _known_kind(table, column) for column in columns}
+    unknown = _num_unknown(table, [column for column, kind in kinds.items() if kind in ("whole", "real", "boolean")])
     for column in columns:
-        kind, of = _known_kind(table, column), table.type_of(column)
-        # Where the type says the length, a row without a list is an error, as a row without a number is.
+        of = table.type_of(column)
+        # Where the type says the length, a row without a list is an error.
         is_fixed = pa.types.is_fixed_size_list(of) and kind_of_type(of.value_type) in ("whole", "real", "boolean")
         size, reason = (of.list_size, "") if is_fixed else list_size(table, column)
-        if kind in ("whole", "real", "boolean"):
-            entries.append(NumberColumn(name=column, kind="as is", shift=0.0, scale=1.0, fill=None, has_missing=False))
+        if column in unknown:
+            entries.append(_as_is_number(table, column, *unknown[column], messages))
         elif size:
             entries.append(VectorColumn(name=column, size=size))
         elif asked:
@@ -119,6 +122,44 @@ def as_is_columns(
     if not entries:
         raise _nothing_left(table, messages)
     return entries, [_summary(entries), *_shortened(messages)]
+
+
+def _num_unknown(table: TableData | TableFile, columns: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """How many values of columns of numbers are missing or infinite, and how many there are."""
+    num_unknown, num_rows = dict.fromkeys(columns, 0), 0
+    for block in table.blocks(columns, SURVEY_ROWS) if columns else ():
+        num_rows += len(block)
+        for column in columns:
+            num_unknown[column] += int((~np.isfinite(numbers_of(block, column))).sum())
+    return {column: (number, num_rows) for column, number in num_unknown.items()}
+
+
+def _as_is_number(
+    table: TableData | TableFile, column: str, num_unknown: int, num_rows: int, messages: list[str]
+) -> NumberColumn:
+    """A column of numbers as they are; what is missing is the mean, the same to the bit for every order of the rows."""
+    fill, has_missing = None, num_unknown > _MANY_MISSING * num_rows
+    if num_unknown:
+        messages += infinite_messages(table, column)
+        if num_unknown == num_rows:
+            raise _all_missing(table, column, "missing or infinite")
+        fill = math.fsum(_finite(table, column)) / (num_rows - num_unknown)
+        messages.append(_missing_message(column, num_unknown, has_missing))
+    return NumberColumn(name=column, kind="as is", shift=0.0, scale=1.0, fill=fill, has_missing=has_missing)
+
+
+def _finite(table: TableData | TableFile, column: str) -> Iterator[float]:
+    """The finite numbers of a column; one that is too large for a feature is an error before it is part of a sum."""
+    for block in table.blocks([column]):
+        numbers = numbers_of(block, column)
+        is_finite = np.isfinite(numbers)
+        block.refuse(column, is_finite & (np.abs(numbers) > np.finfo(np.float32).max), "the number is too large.")
+        yield from numbers[is_finite].tolist()
+
+
+def _missing_message(column: str, num_missing: int, has_missing: bool) -> str:
+    where = "; a feature says where" if has_missing else ""
+    return f"Column '{column}' has {pluralize(num_missing, 'missing value')}, taken as the mean{where}."
 
 
 def _known_kind(table: TableData | TableFile, column: str) -> Kind:
@@ -197,8 +238,7 @@ def _number(table: TableData, column: str, kind: Literal["number", "date", "bool
     if not (np.isfinite(mean) and np.isfinite(deviation)):
         table.refuse(column, np.abs(numbers) == np.abs(known).max(), "the number is too large to be scaled.")
     if num_missing:
-        where = "; a feature says where" if has_missing else ""
-        messages.append(f"Column '{column}' has {pluralize(num_missing, 'missing value')}, taken as the mean{where}.")
+        messages.append(_missing_message(column, num_missing, has_missing))
     if known.min() == known.max() or deviation == 0:
         if not has_missing:
             return "it is the same on every row"

@@ -39,7 +39,7 @@ _ENDINGS = (*_SEPARATORS, *_PARQUET, *_ARROW)
 # Bytes of a text file at a time, when it is read whole and in batches.
 _WHOLE_BYTES, _BLOCK_BYTES = 1 << 24, 1 << 22
 # Rows of a batch unless the caller says another number, and where only their types are looked at.
-BLOCK_ROWS, _SURVEY_ROWS = 1 << 17, 1 << 13
+BLOCK_ROWS, SURVEY_ROWS = 1 << 17, 1 << 13
 # Arrow's own words; its callback would be simpler, but cannot take rows that are not UTF-8.
 _RAGGED = re.compile(r"Row #(\d+): Expected \d+ columns, got (\d+)")
 # What bytes that are not UTF-8 become in the header.
@@ -142,7 +142,7 @@ class TableFile(Named):
             return
         types, num_rows = dict.fromkeys(wanted, pa.null()), 0
         counts = {column: NumberCount() for column in wanted}
-        for block in self.blocks(wanted, _SURVEY_ROWS):
+        for block in self.blocks(wanted, SURVEY_ROWS):
             num_rows += len(block)
             for column in wanted:
                 types[column] = wider(types[column], block.type_of(column))

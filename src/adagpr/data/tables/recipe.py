@@ -3,7 +3,7 @@
 ================  =====================================================================================================
 number, date      scaled to mean 0 and deviation 1 (dates as days); a missing value is the mean
 boolean           0 or 1; a missing value is the share of ones
-as is             a number as it is; a missing value is an error
+as is             a number as it is; a missing value is the mean, or an error where no value was missing in training
 vector            a list of numbers of one length, one column for each, as they are; a missing value is an error
 scaled vector     the same, each position scaled as a number is
 category          one column for each value that two nodes or more have, one for the others, one for missing values
@@ -303,12 +303,17 @@ def numbers_of(table: TableData, column: str) -> np.ndarray:
     return np.asarray(numbers if days == 1.0 else numbers / days)
 
 
-def infinite_messages(table: TableData, column: str) -> list[str]:
+def infinite_messages(table: TableData | TableFile, column: str) -> list[str]:
     """A sentence on the infinite numbers of a column, if there are some."""
-    if table.kind(column) != "real" or not (infinite := np.isinf(numbers_of(table, column))).any():
+    firsts, count = [], 0
+    for block in table.blocks([column]) if table.kind(column) == "real" else ():
+        infinite = np.isinf(numbers_of(block, column))
+        count += int(infinite.sum())
+        firsts += [block.rows[block.first(infinite)]] if infinite.any() else []
+    if not firsts:
         return []
-    first, count = table.rows[table.first(infinite)], pluralize(int(infinite.sum()), "infinite number")
-    return [f"Column '{column}' has {count}, taken as missing, the first in row {first}."]
+    found = pluralize(count, "infinite number")
+    return [f"Column '{column}' has {found}, taken as missing, the first in row {min(firsts)}."]
 
 
 def join_blocks(blocks: Sequence[np.ndarray | sp.csr_array]) -> Tensor | sp.csr_array:

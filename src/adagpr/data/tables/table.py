@@ -95,7 +95,7 @@ class TableData(Named):
         """Number of rows."""
         return len(self)
 
-    def blocks(self, columns: Iterable[str] = ()) -> Iterator[TableData]:
+    def blocks(self, columns: Iterable[str] = (), rows: int = 0) -> Iterator[TableData]:
         """The table in one piece; see `adagpr.data.tables.file.TableFile.blocks`."""
         yield self
 
