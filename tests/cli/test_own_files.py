@@ -27,6 +27,7 @@ FOREIGN = (
     *("checkpoint/notes.txt", "checkpoint/.state.tmp", ".work/notes.txt", ".work/edges.csv", "parts-old/manifest.json"),
     *("part-00000/notes.txt", "rows-mine/0.safetensors", "runs/notes.txt", "catalogue/part/notes.txt"),
     *("catalogue/failed/notes.txt", "predictions.parquet.old", "trial-0/checkpoint/notes.txt", "seed-0/.notes.tmp"),
+    *("foo.lock", "checkpoint.bak"),
 )
 WRITING = {
     "train": ("train", *CSBM, *SMALL, "--out", "out"),
