@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from adagpr.data.tables import TableFile
-from adagpr.errors import InputError
+from adagpr.errors import InputError, StorageError
 from adagpr.partitioning.out_of_core import partition_tables
 from tests.partitioning.tables import MEMORY, NUM_NODES, OPTIONS, edge_table, node_table, saved
 
@@ -69,6 +71,22 @@ def test_a_number_that_is_too_large_for_a_feature_is_named(tmp_path: Path) -> No
     files = saved(tmp_path, "csv", nodes, edge_table(nodes))
     with pytest.raises(InputError, match="column 'size', row 42: the number is too large"):
         partition_tables(*files, 3, tmp_path / "parts", MEMORY, **OPTIONS)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_compressed_table_that_cannot_be_unpacked_on_disk_is_not_called_broken(tmp_path: Path, ending: str) -> None:
+    """A table in another encoding is rewritten there, too; a limit on the size of files acts as a full disk."""
+    nodes = node_table()
+    paths = saved(tmp_path, ending, nodes, edge_table(nodes))
+    content = paths[0].read_bytes() if ending == "parquet" else paths[0].read_text().encode("utf-16")
+    (tmp_path / f"n.{ending}.gz").write_bytes(gzip.compress(content))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(StorageError, match=f"Cannot write to the folder {tmp_path}: File too large"):
+            _ = TableFile(tmp_path / f"n.{ending}.gz", tmp_path).num_rows
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @pytest.mark.parametrize(

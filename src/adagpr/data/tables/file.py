@@ -11,14 +11,14 @@ import io
 import mmap
 import os
 import re
-import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from adagpr.data.tables.look import ENCODINGS, SEPARATORS, find_comma_columns, find_encoding, find_separator
 from adagpr.data.tables.table import Named, NumberCount, TableData, checked_arrays, checked_names, table_of
 from adagpr.data.tables.values import plain, wider
-from adagpr.errors import InputError, reason_of
+from adagpr.errors import InputError, StorageError, reason_of
 from adagpr.files import require_file
 from adagpr.system import memory_guard
 
@@ -190,7 +190,7 @@ class TableFile(Named):
         """What ``read`` gives; a file that cannot be read is an `InputError`."""
         try:
             return read()
-        except (InputError, MemoryError):
+        except (InputError, StorageError, MemoryError):
             raise
         except FileNotFoundError as error:
             raise InputError(f"{self.name}: there is no such file.") from error
@@ -352,14 +352,12 @@ class TableFile(Named):
         """The text of a file of another encoding as UTF-8; Arrow's own way hangs when it meets an error."""
         with self._stream() as stream:
             text = self._text(stream)
-            file = tempfile.TemporaryFile(dir=self._scratch) if self._scratch else io.BytesIO()  # noqa: SIM115
-            for piece in iter(lambda: text.read(_BLOCK_BYTES), ""):
-                file.write(piece.encode())
+            file = io.BytesIO() if self._scratch is None else _temporary(self._scratch)
+            _copy(file, (piece.encode() for piece in iter(lambda: text.read(_BLOCK_BYTES), "")), self._scratch)
             text.detach()
         if isinstance(file, io.BytesIO):
             return pa.py_buffer(file.getbuffer())
         with file:
-            file.flush()
             return pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
     @cached_property
@@ -367,7 +365,35 @@ class TableFile(Named):
         with self._stream() as stream:
             if self._scratch is None:
                 return pa.py_buffer(stream.read())
-            file = tempfile.TemporaryFile(dir=self._scratch)  # noqa: SIM115 - as long as the table is used
+            file = _temporary(self._scratch)
             weakref.finalize(self, file.close)
-            shutil.copyfileobj(stream, file)
+            _copy(file, iter(lambda: stream.read(_BLOCK_BYTES), b""), self._scratch)
             return file
+
+
+def _temporary(folder: Path) -> IO[bytes]:
+    """A file without a name, for what is unpacked as long as a table is used."""
+    with _writing(folder):
+        return tempfile.TemporaryFile(dir=folder)
+
+
+def _copy(file: IO[bytes], pieces: Iterable[bytes], folder: Path | None) -> None:
+    """Writes what is unpacked; only what is wrong with the writing is an error of the folder."""
+    try:
+        for piece in pieces:
+            with _writing(folder):
+                file.write(piece)
+        with _writing(folder):
+            file.flush()
+    except BaseException:
+        with suppress(OSError):
+            file.close()
+        raise
+
+
+@contextmanager
+def _writing(folder: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"Cannot write to the folder {folder}: {reason_of(error)}.") from error
