@@ -286,3 +286,14 @@ def test_a_callback_can_stop_a_run_which_is_then_complete(graph: Graph, splits: 
     assert [run.num_epochs for run in many] == [4, 4, 4]
     assert len(many.frame()) == 3
     assert many._repr_html_().count("<tr>") == 4
+
+
+def test_runs_of_several_seeds_do_not_go_into_the_folder_of_one(
+    graph: Graph, splits: list[Split], tmp_path: Path
+) -> None:
+    fit_all(graph, splits[:1], out=tmp_path, num_layers=1, max_epochs=2)
+    before = contents(tmp_path)
+    with pytest.raises(InputError, match=r"holds a single run, not one for each seed and split"):
+        fit_all(graph, splits[:1], seeds=(0, 1), out=tmp_path, num_layers=1, max_epochs=2)
+    assert contents(tmp_path) == before
+    assert not any(path.is_dir() for path in tmp_path.iterdir())

@@ -160,6 +160,8 @@ def fit_all(
     if without_graph:
         baseline = resolve(graph, splits[0], model, {**hop_0_options(model, options), "seed": seeds[0]})
         variants.append((baseline, None if out is None else out / "without-graph"))
+    if out is not None and len(pairs) > 1 and (out / "config.toml").exists():
+        raise InputError(f"{out} holds a single run, not one for each seed and split. Choose another folder.")
     if out is not None and on_start is not None:
         on_start(out)
     found: list[tuple[Run, ...]] = []
