@@ -64,7 +64,10 @@ def test_a_person_reads_tables_and_sentences(runs: Path) -> None:
     ]
 
 
-def test_hops_of_either_sign_and_direction_have_their_names(runs: Path, tmp_path: Path) -> None:
+def test_hops_of_either_sign_and_direction_have_their_names(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")  # all six have room
     model = ["--model", "adagpr-signed", "--jobs", "1", "--out", str(tmp_path / "signed")]
     trained = adagpr("train", str(runs / "own.npz"), *QUICK, *model).splitlines()
     explained = adagpr("explain", str(tmp_path / "signed"), "--node", "3").splitlines()
