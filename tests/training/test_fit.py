@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
@@ -286,6 +287,17 @@ def test_a_damaged_run_is_one_sentence(
     content = {"cut": path.read_bytes()[:-20], "gone": b"", "empty": b"{}"}[damage]
     path.unlink() if damage == "gone" else path.write_bytes(content)
     with pytest.raises(InputError, match=r"is damaged .* Remove the folder|holds no complete run"):
+        load_run(tmp_path)
+
+
+def test_a_training_node_without_a_label_is_damage(
+    graph: Graph, split: Split, options: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "predictions.parquet"
+    table = fit(graph, split, out=tmp_path, **options).predictions
+    column = table.schema.get_field_index("label")
+    pq.write_table(table.set_column(column, "label", [pa.nulls(len(table), pa.string())]), path)
+    with pytest.raises(InputError, match="column 'label' is empty for a node of the split"):
         load_run(tmp_path)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from safetensors import safe_open
@@ -281,6 +282,9 @@ def _read_predictions(path: Path, data: Mapping[str, Any], way_out: str) -> pa.T
     for name, values in known.items():
         if odd := {*table[name].unique().to_pylist()}.difference(values):
             raise damaged(path, f"column '{name}' holds {sorted(map(str, odd))[0]!r:.80}", way_out)
+    is_of_split = pc.not_equal(table["part"], "")
+    if pc.any(pc.and_(is_of_split, pc.is_null(table["label"]))).as_py():
+        raise damaged(path, "column 'label' is empty for a node of the split", way_out)
     return table
 
 
