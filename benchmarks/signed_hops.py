@@ -1,7 +1,7 @@
 """Both layers on all splits of a graph, at their defaults or at options that the table names.
 
     python benchmarks/signed_hops.py [--graphs minesweeper actor]
-    python benchmarks/signed_hops.py --table      # prints the table of docs/signed.md
+    python benchmarks/signed_hops.py --table      # prints what the record has
 
 What results/signed_hops.json has is not run again, split by split.
 """
