@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from adagpr.data import catalogue, load, row
 from adagpr.data.catalogue import Counts, DatasetRow, sources, sums, url_of
 from adagpr.data.geom_gcn import edges_from_text
+from adagpr.data.musae import pairs_from_csv
 from adagpr.data.npz import edges_from_npz, read_arrays
 from adagpr.data.planetoid import edges_from_lists, unpickle
 from adagpr.errors import InputError
@@ -25,6 +26,7 @@ def entries_as_stored(dataset: DatasetRow, graph: Graph, root: Path) -> int:
         "planetoid": lambda: len(edges_from_lists(unpickle(content(6), "graph"))[0]),
         "geom-gcn": lambda: len(edges_from_text(content(0), "edges")[0]),
         "npz": lambda: len(edges_from_npz(read_arrays(content(0), "npz"), "npz")[0]),
+        "musae": lambda: len(list(pairs_from_csv(content(0), ("from", "to"), "edges"))),
         "digits": lambda: graph.num_edges,
         "csbm": lambda: graph.num_edges,
     }

@@ -16,7 +16,7 @@ from adagpr.arguments import MetricName, Strict
 from adagpr.errors import unknown_name
 from adagpr.files import read_toml
 
-Loader = Literal["planetoid", "geom-gcn", "npz", "digits", "csbm"]
+Loader = Literal["planetoid", "geom-gcn", "npz", "musae", "digits", "csbm"]
 
 _CATALOGUE = Path(__file__).with_name("catalogue.toml")
 EDGES_FILE = "out1_graph_edges.txt"
@@ -25,6 +25,7 @@ NODES_FILE = "out1_node_feature_label.txt"
 NUM_SPLITS = 10
 # Shares of train, val and test in a split that is drawn.
 DEFAULT_FRACTIONS = (0.6, 0.2, 0.2)
+MUSAE_FILES = ("edges.csv", "features.json", "target.csv")
 PLANETOID_PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
 
 
@@ -95,6 +96,8 @@ class DatasetRow(Strict):
         if self.loader == "geom-gcn":
             folder = f"{self.source}/new_data/{self.stem}"
             return (f"{folder}/{EDGES_FILE}", f"{folder}/{NODES_FILE}")
+        if self.loader == "musae":
+            return tuple(f"{self.source}/{self.stem}/{file}" for file in MUSAE_FILES)
         return (f"{self.source}/{self.stem}.npz",) if self.loader == "npz" else ()
 
     @property

@@ -17,6 +17,7 @@ from adagpr.data.built_in import csbm, digits
 from adagpr.data.catalogue import DEFAULT_FRACTIONS, DatasetRow, row
 from adagpr.data.download import OnDownload, open_file
 from adagpr.data.geom_gcn import graph_from_text, split_from_npz
+from adagpr.data.musae import graph_from_musae
 from adagpr.data.npz import graph_from_npz
 from adagpr.data.planetoid import graph_from_planetoid
 from adagpr.data.splits import labelled_split, parse_split, random_split
@@ -162,5 +163,8 @@ def _read(
     if dataset.loader == "geom-gcn":
         edges, nodes = dataset.graph_files()
         return graph_from_text(read(edges), read(nodes), dataset.name), []
+    if dataset.loader == "musae":
+        edges, features, target = map(read, dataset.graph_files())
+        return graph_from_musae(edges, features, target, dataset.name), []
     (file,) = dataset.graph_files()
     return graph_from_npz(read(file), file, dataset.name, directed=dataset.counts.directed)

@@ -1,0 +1,138 @@
+"""Both layers over the development graphs: the study behind the defaults of adagpr-signed, and what they reach.
+
+    python benchmarks/both_layers.py grid       # settings of the second layer, judged by validation nodes alone
+    python benchmarks/both_layers.py models     # every model at its defaults, on the first split
+    python benchmarks/both_layers.py splits     # both layers on all splits
+    python benchmarks/both_layers.py table      # the tables of docs/signed.md
+
+Options: ``--graphs cora texas``, ``--jobs 2``, ``--out results/both_layers.json``. What the record has is not
+run again, and several of these commands may run at the same time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+import adagpr
+from adagpr.errors import AdaGPRError
+from adagpr.files import read_json, write_json
+from adagpr.nn import MODELS
+
+# Cheapest first.
+GRAPHS = (
+    "texas", "cornell", "wisconsin", "chameleon-filtered", "cora", "citeseer", "chameleon", "actor", "minesweeper",
+    "twitch", "pubmed", "computers", "tolokers",
+)  # fmt: skip
+TEN_SPLITS = ("texas", "cornell", "wisconsin", "cora", "citeseer", "chameleon", "pubmed")
+# Epochs at most where more would take days: for the grid, and for the other models.
+GRID_EPOCHS = {"minesweeper": 600, "twitch": 300, "pubmed": 300, "computers": 300, "tolokers": 200}
+MODEL_EPOCHS = {"twitch": 500, "pubmed": 500, "computers": 500, "tolokers": 300}
+OWN = ("adagpr", "adagpr-signed")
+# What is trained on all splits beside the defaults of both layers.
+SPLITS = ("minesweeper", "tolokers", "actor", "computers", "chameleon")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run. ``shows_test`` is false where runs are compared in order to choose one."""
+
+    graph: str
+    model: str
+    options: dict[str, Any] = field(default_factory=dict)
+    split: int = 0
+    shows_test: bool = True
+
+    def is_done(self, rows: list[dict[str, Any]]) -> bool:
+        """Whether the record has it."""
+        wanted = asdict(self)
+        del wanted["shows_test"]
+        return any(all(row[key] == value for key, value in wanted.items()) for row in rows)
+
+
+def load(name: str) -> tuple[adagpr.Graph, list[adagpr.Split]]:
+    """A graph with the splits of this study."""
+    return adagpr.load(name, split="geom-gcn" if name in TEN_SPLITS else None)
+
+
+def grid(name: str) -> Iterator[Job]:
+    """Settings of the second layer, and the first at its defaults."""
+    limit = {"max_epochs": GRID_EPOCHS[name]} if name in GRID_EPOCHS else {}
+    yield Job(name, "adagpr", limit, shows_test=False)
+    for num_layers, dropout, own_map in itertools.product((2, 4, 8, 12), (0.2, 0.5), (True, False)):
+        options = {"num_layers": num_layers, "dropout": dropout, "own_map": own_map, **limit}
+        yield Job(name, "adagpr-signed", options, shows_test=False)
+
+
+def models(name: str) -> Iterator[Job]:
+    """Every model at its defaults."""
+    for model in MODELS:
+        yield Job(name, model, {} if model in OWN or name not in MODEL_EPOCHS else {"max_epochs": MODEL_EPOCHS[name]})
+
+
+def splits(name: str) -> Iterator[Job]:
+    """Both layers at their defaults."""
+    if name not in SPLITS:
+        return
+    for number in range(len(load(name)[1])):
+        for model in OWN:
+            yield Job(name, model, split=number)
+
+
+PLANS = {"grid": grid, "models": models, "splits": splits}
+
+
+def run(job: Job) -> dict[str, Any]:
+    """The run, as the record has it."""
+    graph, found = load(job.graph)
+    row = asdict(job)
+    del row["shows_test"]
+    try:
+        result = adagpr.fit(graph, found[job.split], job.model, **{"num_threads": 1, **job.options})
+    except AdaGPRError as error:
+        return {**row, "error": str(error)}
+    parts = ("val", "test") if job.shows_test else ("val",)
+    return {
+        **row,
+        "metric": result.metric,
+        **{part: round(result.score(part), 4) for part in parts},
+        "best_epoch": result.best_epoch,
+        "num_epochs": result.num_epochs,
+        "machine": {"seconds": round(result.record["machine"]["seconds"], 1)},
+    }
+
+
+def add(row: dict[str, Any], path: Path) -> None:
+    """Writes a row into the record, where others may write at the same time."""
+    with FileLock(f"{path}.lock"):
+        rows = read_json(path)["runs"] if path.exists() else []
+        write_json(path, {"runs": [*rows, row]})
+    sys.stderr.write(f"{json.dumps(row)}\n")
+
+
+def main() -> None:
+    """Runs what the record does not have yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("plan", choices=[*PLANS, "table"])
+    parser.add_argument("--graphs", nargs="+", choices=GRAPHS, default=GRAPHS, metavar="GRAPH")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "both_layers.json")
+    asked = parser.parse_args()
+    rows = read_json(asked.out)["runs"] if asked.out.exists() else []
+    jobs = [job for name in asked.graphs for job in PLANS[asked.plan](name) if not job.is_done(rows)]
+    with ProcessPoolExecutor(asked.jobs) as pool:
+        for future in as_completed([pool.submit(run, job) for job in jobs]):
+            add(future.result(), asked.out)
+
+
+if __name__ == "__main__":
+    main()
