@@ -215,6 +215,8 @@ def test_a_complete_study_is_read(tmp_path: Path, quick_tune: Tune, finished_stu
         (r'"epochs":\d*,', "", "result.epochs is missing"),
         (r'"values":\[[^]]*\]', '"values":["low"]', "must be a valid number, got 'low'"),
         (r'"place":\d*', '"place":"first"', "place must be a valid integer, got 'first'"),
+        (r'"directions":\[1\]', '"directions":[]', "must minimize one value"),
+        (r'"directions":\[1\]', '"directions":[2]', "it has the directions ['maximize']"),
         (r'"place":\d*', '"place":99', "the trials must have the numbers 0 to"),
     ],
 )

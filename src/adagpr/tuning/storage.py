@@ -67,7 +67,14 @@ def create_study(name: str, address: str, is_maximised: bool = False) -> optuna.
             connection.execute(text("SELECT pg_advisory_lock(:number)"), {"number": _CREATION_LOCK})
         storage = _storage(address)
         direction = direction_of(is_maximised)
-        return optuna.create_study(study_name=name, storage=storage, direction=direction, load_if_exists=True)
+        opened = optuna.create_study(study_name=name, storage=storage, direction=direction, load_if_exists=True)
+        stored = [each.name.lower() for each in opened.directions]
+    if stored != [direction]:
+        raise InputError(
+            f"{without_password(address)}: the study there must {direction} one value, but it has the directions "
+            f"{stored}; it is damaged. Use another storage or remove this one to begin its trials again."
+        )
+    return opened
 
 
 def direction_of(is_maximised: bool) -> Literal["minimize", "maximize"]:
