@@ -18,7 +18,9 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
+from operator import eq, gt, itemgetter
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from filelock import FileLock
@@ -35,7 +37,7 @@ GRAPHS = (
 )  # fmt: skip
 TEN_SPLITS = ("texas", "cornell", "wisconsin", "cora", "citeseer", "chameleon", "pubmed")
 # Epochs at most where more would take days: for the grid, and for the other models.
-GRID_EPOCHS = {"minesweeper": 600, "twitch": 300, "pubmed": 300, "computers": 300, "tolokers": 200}
+GRID_EPOCHS = {"actor": 600, "minesweeper": 600, "twitch": 200, "pubmed": 200, "computers": 200, "tolokers": 150}
 MODEL_EPOCHS = {"twitch": 500, "pubmed": 500, "computers": 500, "tolokers": 300}
 OWN = ("adagpr", "adagpr-signed")
 # What is trained on all splits beside the defaults of both layers.
@@ -68,8 +70,11 @@ def grid(name: str) -> Iterator[Job]:
     """Settings of the second layer, and the first at its defaults."""
     limit = {"max_epochs": GRID_EPOCHS[name]} if name in GRID_EPOCHS else {}
     yield Job(name, "adagpr", limit, shows_test=False)
-    for num_layers, dropout, own_map in itertools.product((2, 4, 8, 12), (0.2, 0.5), (True, False)):
+    for num_layers, dropout, own_map in itertools.product((2, 4, 12), (0.2, 0.5), (True, False)):
         options = {"num_layers": num_layers, "dropout": dropout, "own_map": own_map, **limit}
+        yield Job(name, "adagpr-signed", options, shows_test=False)
+    for num_layers, dropout in itertools.product((4, 12), (0.2, 0.5)):
+        options = {"num_layers": num_layers, "dropout": dropout, "own_map": True, "norm": "layer", **limit}
         yield Job(name, "adagpr-signed", options, shows_test=False)
 
 
@@ -119,6 +124,73 @@ def add(row: dict[str, Any], path: Path) -> None:
     sys.stderr.write(f"{json.dumps(row)}\n")
 
 
+def percent(value: float) -> str:
+    """A share as the tables have it."""
+    return f"{100 * value:.1f}"
+
+
+def options_text(row: dict[str, Any]) -> str:
+    """The options of a row, without the limit of epochs that all rows of its graph share."""
+    return ", ".join(f"{key}={json.dumps(value)}" for key, value in row["options"].items() if key != "max_epochs")
+
+
+def of_plan(rows: list[dict[str, Any]], plan: str, name: str) -> list[dict[str, Any]]:
+    """The rows of a plan on a graph; none where some are missing."""
+    jobs = list(PLANS[plan](name))
+    found = [next((row for row in rows if job.is_done([row])), None) for job in jobs]
+    return [row for row in found if row is not None] if None not in found else []
+
+
+def grid_table(rows: list[dict[str, Any]]) -> list[str]:
+    """The best setting of each graph, and the mean rank of each setting over the graphs."""
+    lines = ["| graph | adagpr | adagpr-signed, best setting | with |", "| --- | --- | --- | --- |"]
+    ranks: dict[str, list[float]] = {}
+    for name in GRAPHS:
+        first, *found = of_plan(rows, "grid", name) or [{}]
+        if not found:
+            continue
+        best = max(found, key=itemgetter("val"))
+        scores = f"{percent(first['val'])} | {percent(best['val'])}"
+        lines.append(f"| {name} | {scores} | `{options_text(best)}` |")
+        for row in found:
+            better, equal = (sum(test(other["val"], row["val"]) for other in found) for test in (gt, eq))
+            ranks.setdefault(options_text(row), []).append(better + (equal + 1) / 2)
+    lines += ["", "| setting | mean rank | graphs |", "| --- | --- | --- |"]
+    ordered = sorted(ranks.items(), key=lambda item: fmean(item[1]))
+    return lines + [f"| `{setting}` | {fmean(of_graph):.2f} | {len(of_graph)} |" for setting, of_graph in ordered]
+
+
+def models_table(rows: list[dict[str, Any]]) -> list[str]:
+    """Both layers at their defaults beside the best other model."""
+    lines = ["| graph | adagpr | adagpr-signed | better by validation | best other | difference |", "|" + 6 * " --- |"]
+    for name in GRAPHS:
+        found = [row for row in of_plan(rows, "models", name) if "error" not in row]
+        own = {row["model"]: row for row in found if row["model"] in OWN}
+        if len(own) < len(OWN):
+            continue
+        chosen = max(own.values(), key=itemgetter("val"))
+        other = max((row for row in found if row["model"] not in OWN), key=itemgetter("test"))
+        both = " | ".join(f"{percent(own[model]['val'])} / {percent(own[model]['test'])}" for model in OWN)
+        difference = 100 * (chosen["test"] - other["test"])
+        best = f"{other['model']} {percent(other['test'])}"
+        lines.append(f"| {name} | {both} | {chosen['model']} | {best} | {difference:+.1f} |")
+    return lines
+
+
+def splits_table(rows: list[dict[str, Any]]) -> list[str]:
+    """Means over the splits that are there."""
+    lines = ["| graph | metric | model | validation | test | splits |", "| --- | --- | --- | --- | --- | --- |"]
+    for name, model in itertools.product(SPLITS, OWN):
+        found = [row for row in rows if (row["graph"], row["model"], row["options"]) == (name, model, {})]
+        if not (found := [row for row in found if "test" in row]):
+            continue
+        val, test = ([100 * row[part] for row in found] for part in ("val", "test"))
+        spread = f" ± {stdev(test):.1f}" if len(test) > 1 else ""
+        scores = f"{fmean(val):.1f} | {fmean(test):.1f}{spread}"
+        lines.append(f"| {name} | {found[0]['metric']} | {model} | {scores} | {len(found)} |")
+    return lines
+
+
 def main() -> None:
     """Runs what the record does not have yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -128,6 +200,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "both_layers.json")
     asked = parser.parse_args()
     rows = read_json(asked.out)["runs"] if asked.out.exists() else []
+    if asked.plan == "table":
+        tables = (grid_table(rows), models_table(rows), splits_table(rows))
+        sys.stdout.write("\n\n".join("\n".join(lines) for lines in tables) + "\n")
+        return
     jobs = [job for name in asked.graphs for job in PLANS[asked.plan](name) if not job.is_done(rows)]
     with ProcessPoolExecutor(asked.jobs) as pool:
         for future in as_completed([pool.submit(run, job) for job in jobs]):

@@ -71,6 +71,12 @@ def test_gcn2conv_takes_part_where_coefficients_are_one_hot() -> None:
     assert run_case(case)["ways"]["gcn2conv"]["largest_difference"] < 1e-5
 
 
+def test_signed_hops_are_measured_beside_as_a_network_of_their_own() -> None:
+    found = run_case(replace(TINY, ways=("adagpr-signed", "ours"), measures_memory=True))["ways"]
+    assert found["adagpr-signed"]["ratio"]["median"] > 0
+    assert found["adagpr-signed"].keys() == {*found["ours"], "ratio"} - {"largest_difference"}
+
+
 def test_one_thread_and_several_are_tried() -> None:
     found = run_case(replace(TINY, threads=2, ways=("pyg-csr", "ours")))["ways"]
     assert found["pyg-csr"]["trials"].keys() == {"1", "2"}

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from adagpr.benchmarking import BASELINES, OURS, SETS, Case, cases
+from adagpr.benchmarking import BASELINES, OURS, SETS, SIGNED, Case, cases
 from adagpr.benchmarking.cases import build_model, load_graph
 from adagpr.errors import InputError
 
@@ -16,7 +16,7 @@ EVERY = [case for group in SETS.values() for case in group]
 
 def test_the_sets_are_those_of_the_plan() -> None:
     sweeps = {"layers", "coeffs", "channels", "nodes", "edges", "hops"}
-    assert set(SETS) == {"headline", "products", "gcnii", "memory", "saving", *sweeps}
+    assert set(SETS) == {"headline", "products", "gcnii", "memory", "saving", "signed", *sweeps}
     assert cases("headline")[0].ways[-1] == OURS
 
 
@@ -26,7 +26,7 @@ def test_names_are_unique_over_all_sets() -> None:
 
 @pytest.mark.parametrize("case", EVERY, ids=[case.name for case in EVERY])
 def test_a_case_is_complete(case: Case) -> None:
-    assert set(case.ways) <= {OURS, *BASELINES}
+    assert set(case.ways) <= {OURS, SIGNED, *BASELINES}
     assert case.is_timed or case.measures_memory
     assert case.fixed_coeffs is None or len(case.fixed_coeffs) == case.num_coeffs
     assert Case.from_plain(json.loads(json.dumps(case.plain()))) == case

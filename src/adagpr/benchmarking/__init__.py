@@ -1,7 +1,7 @@
 """AdaGPR timed side by side with other implementations of it, and an epoch taken apart."""
 
 from adagpr.benchmarking.baselines import BASELINES
-from adagpr.benchmarking.cases import OURS, SETS, Case, cases
+from adagpr.benchmarking.cases import OURS, SETS, SIGNED, Case, cases
 from adagpr.benchmarking.measure import LEAST_RUNS, ratios, side_by_side, spread
 from adagpr.benchmarking.products import DENSE_KERNELS, SPARSE_KERNELS, Recorder
 from adagpr.benchmarking.profile import CATEGORIES, Profile, profile_epoch
@@ -16,6 +16,7 @@ __all__ = [
     "OURS",
     "PROBABILITIES",
     "SETS",
+    "SIGNED",
     "SPARSE_KERNELS",
     "Benchmark",
     "Case",

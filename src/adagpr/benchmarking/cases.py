@@ -20,6 +20,8 @@ from adagpr.graph import Graph, Split
 from adagpr.training import Setup, resolve, set_memory
 
 OURS = "ours"
+# Not another way of computing the same network but the one with signed hops, of the same depth, width and hops.
+SIGNED = "adagpr-signed"
 
 ALL_WAYS = ("dense-powers", "gather-scatter", "pyg-csr", "pyg-edge-index", OURS)
 _GCNII_WAYS = ("gcn2conv", "pyg-edge-index", OURS)
@@ -36,7 +38,7 @@ class Case:
     num_layers: int
     hidden_channels: int
     num_coeffs: int  # hops of each layer, hop 0 included
-    ways: tuple[str, ...]  # "ours" and names of `adagpr.benchmarking.BASELINES`
+    ways: tuple[str, ...]  # "ours", "adagpr-signed" and names of `adagpr.benchmarking.BASELINES`
     threads: int = 2  # at most; each way takes as many of them as suit it
     fixed_coeffs: tuple[float, ...] | None = None  # of all layers, none where they are learned
     average_degree: float = 10.0  # neighbours of a node, where the graph is drawn
@@ -79,15 +81,20 @@ def load_graph(case: Case) -> tuple[Graph, Split]:
     return graph, random_split(graph.y)
 
 
-def build_model(case: Case, graph: Graph, split: Split) -> Setup:
+def build_model(case: Case, graph: Graph, split: Split, way: str = OURS) -> Setup:
     """The network of a case and how it is trained, as `adagpr.fit` resolves and seeds them, with equal coefficients."""
-    options: dict[str, Any] = {**SETTINGS, "num_layers": case.num_layers, "num_coeffs": case.num_coeffs}
+    options: dict[str, Any] = {"num_layers": case.num_layers, "num_coeffs": case.num_coeffs}
     options |= {"hidden_channels": case.hidden_channels, "recompute": case.recompute, "activations": case.activations}
-    if case.fixed_coeffs is not None:
-        options |= {"projection": "fixed", "fixed_coeffs": list(case.fixed_coeffs)}
-    setup = resolve(graph, split, "adagpr", options)
+    if way == SIGNED:
+        setup = resolve(graph, split, SIGNED, {**options, "dropout": SETTINGS["dropout"]})
+    else:
+        if case.fixed_coeffs is not None:
+            options |= {"projection": "fixed", "fixed_coeffs": list(case.fixed_coeffs)}
+        setup = resolve(graph, split, "adagpr", {**SETTINGS, **options})
     setup.model.seed(setup.config.seed)
     set_memory(setup.model, setup.config, graph.num_nodes)
+    if way == SIGNED:
+        return setup
     with torch.no_grad():
         for scores in setup.model.parameter_groups().get("coeffs", []):
             scores.zero_()
@@ -129,6 +136,10 @@ def _saving(recompute: bool, activations: str) -> Case:
     return replace(case, recompute=recompute, activations=activations)
 
 
+def _beside_signed(name: str, graph: str, num_layers: int, hidden_channels: int) -> Case:
+    return Case(f"signed-{name}", graph, num_layers, hidden_channels, 4, (SIGNED, OURS))
+
+
 NODES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
 
 SETS: dict[str, tuple[Case, ...]] = {
@@ -142,6 +153,13 @@ SETS: dict[str, tuple[Case, ...]] = {
     ),
     "gcnii": tuple(
         Case(f"gcnii-{depth}-layers", "cora", depth, 64, 2, _GCNII_WAYS, fixed_coeffs=(0.0, 1.0)) for depth in (8, 64)
+    ),
+    "signed": (
+        *(
+            _beside_signed(f"{graph}-{depth}-{width}", graph, depth, width)
+            for graph, depth, width in (("cora", 8, 32), ("cora", 64, 64), ("pubmed", 8, 64))
+        ),
+        *(replace(_memory(50_000, num), name=f"signed-memory-{num}-coeffs", ways=(SIGNED, OURS)) for num in (2, 32)),
     ),
     "layers": tuple(_cora(f"layers-{depth}", depth, 64, 4) for depth in (2, 4, 8, 16, 32, 64)),
     "coeffs": tuple(_cora(f"coeffs-{num}", 8, 32, num) for num in (2, 4, 8, 16, 32)),

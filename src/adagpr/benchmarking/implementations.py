@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from adagpr.benchmarking.baselines import baseline_class
-from adagpr.benchmarking.cases import OURS, SETTINGS, Case, build_model, load_graph
+from adagpr.benchmarking.cases import OURS, SETTINGS, SIGNED, Case, build_model, load_graph
 from adagpr.benchmarking.measure import peak_memory
 from adagpr.errors import AdaGPRError
 from adagpr.graph import Split
@@ -54,14 +54,14 @@ class Implementation:
 
 
 def make_implementation(case: Case, name: str) -> Implementation:
-    """``ours`` or a baseline with a copy of its parameters, for the network and graph of a case."""
+    """``ours``, ``adagpr-signed``, or a baseline with a copy of our parameters, for the network and graph of a case."""
     graph, split = load_graph(case)
-    setup = build_model(case, graph, split)
-    config, model = setup.config, cast("AdaGPR", setup.model)
-    if name == OURS:
+    setup = build_model(case, graph, split, name)
+    config, model = setup.config, setup.model
+    if name in (OURS, SIGNED):
         inputs, state = training_data(graph, split, config, model), State(model, config)
         return Implementation(lambda: inputs.step(state), lambda: evaluate(model, inputs), split, graph.y)
-    baseline = baseline_class(name)(model)
+    baseline = baseline_class(name)(cast("AdaGPR", model))
     x = graph.x if isinstance(graph.x, Tensor) else torch.from_numpy(graph.x.toarray())
     structure, y = baseline.prepare(graph), graph.y
     optimizer = torch.optim.Adam(baseline.parameters(), SETTINGS["lr"], weight_decay=SETTINGS["weight_decay"])
@@ -128,7 +128,7 @@ def serve(case_json: str, name: str, logits: str) -> None:
         for line in sys.stdin:
             count, num_threads = map(int, line.split())
             torch.set_num_threads(num_threads)
-            with compute_threads() if name == OURS else nullcontext():
+            with compute_threads() if name in (OURS, SIGNED) else nullcontext():
                 before = time.perf_counter()
                 for _ in range(count):
                     implementation.epoch()

@@ -21,7 +21,7 @@ def bench(
         str,
         Argument(
             metavar="SET",
-            help="headline, products, gcnii, layers, coeffs, channels, nodes, edges, hops, memory or saving.",
+            help="headline, products, gcnii, layers, coeffs, channels, nodes, edges, hops, memory, saving or signed.",
         ),
     ] = "headline",
     profile: Annotated[bool, Option("--profile", help="Profile one epoch of each case instead of comparing.")] = False,
