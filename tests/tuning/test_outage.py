@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import os
-import signal
 import threading
 import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import optuna
 import pytest
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from adagpr.errors import StorageError
 from adagpr.files import read_json
 from adagpr.graph import Graph, Split
 from adagpr.system import without_machine
+from adagpr.training import Run
 from adagpr.tuning import Space, StudyProgress, search, storage
-from adagpr.tuning.places import finished
+from adagpr.tuning.places import counted, finished
 from adagpr.tuning.search import Polls, stale_trials
 from adagpr.tuning.storage import begin_trial, create_study
 from adagpr.tuning.study import Study
 from tests.tuning.postgres import LossyWay, Server, address
 
-T = TypeVar("T")
 Tune = Callable[..., dict[str, Any]]
 Begin = Callable[..., list[BaseProcess]]
 NUM_TRIALS = 6
@@ -83,17 +83,36 @@ def begin(
         command.kill()
 
 
-def wait_for(condition: Callable[[], T | None]) -> T:
-    """Waits for something that is true, and gives it back."""
-    while not (found := condition()):
+@dataclass(frozen=True)
+class LastTrial:
+    """The trial of a study's last place, which begins when others are done, and waits before it trains."""
+
+    has_begun: Event
+    may_go_on: Event
+
+
+@pytest.fixture
+def last_trial(monkeypatch: pytest.MonkeyPatch) -> LastTrial:
+    """Holds the last trial, so that no study is over before the test has done what it does to it."""
+    context = multiprocessing.get_context("fork")
+    held = LastTrial(context.Event(), context.Event())
+    train = search._train
+
+    def hold(*arguments: Any) -> Run:
+        (report,) = [item for item in arguments if isinstance(item, search._Report)]
+        if report._trial.user_attrs["place"] == NUM_TRIALS - 1:
+            held.has_begun.set()
+            held.may_go_on.wait()
+        return train(*arguments)
+
+    monkeypatch.setattr(search, "_train", hold)
+    return held
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Waits until something is true."""
+    while not condition():
         time.sleep(0.02)
-    return found
-
-
-def is_under_way(study: optuna.Study) -> bool:
-    """Whether a trial is done and another one is running."""
-    states = {trial.state for trial in study.get_trials(deepcopy=False)}
-    return states >= {TrialState.COMPLETE, TrialState.RUNNING}
 
 
 def record_of(command: BaseProcess, folder: Path) -> dict[str, Any]:
@@ -118,6 +137,7 @@ def test_a_study_survives_its_server(
     server: Server,
     study: optuna.Study,
     begin: Begin,
+    last_trial: LastTrial,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -131,8 +151,9 @@ def test_a_study_survives_its_server(
 
     monkeypatch.setattr(storage, "_is_away", notice)
     commands = begin(*num_workers)
-    wait_for(lambda: is_under_way(study))
+    last_trial.has_begun.wait()
     end(server)
+    last_trial.may_go_on.set()
     is_noticed.wait()
     assert all(command.is_alive() for command in commands)
     server.start()
@@ -142,30 +163,21 @@ def test_a_study_survives_its_server(
 
 
 def test_the_trial_of_a_killed_command_is_run_again_by_the_others(
-    study: optuna.Study, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    study: optuna.Study, begin: Begin, last_trial: LastTrial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "BEAT_SECONDS", 1)
     monkeypatch.setattr(search, "STALE_POLLS", 8)
     commands = begin(1, 1, 1)
-    lost = wait_for(lambda: stopped_trial(study))
+    last_trial.has_begun.wait()
+    lost = counted(study.trials)[NUM_TRIALS - 1]
     parent = parent_of(lost.user_attrs["worker"]["pid"])
     (killed,) = [place for place, command in enumerate(commands) if command.pid == parent]
     commands[killed].kill()
+    last_trial.may_go_on.set()
     one, other = (record_of(commands[place], tmp_path / str(place)) for place in sorted({0, 1, 2} - {killed}))
     assert one == other
     assert study.trials[lost.number].state == TrialState.FAIL
     assert finished(study.trials)[lost.user_attrs["place"]].number > lost.number
-
-
-def stopped_trial(study: optuna.Study) -> FrozenTrial | None:
-    """Stops a worker in the middle of a trial, which is given back; none where it was at its end."""
-    for trial in study.get_trials(states=(TrialState.RUNNING,)):
-        os.kill(trial.user_attrs["worker"]["pid"], signal.SIGSTOP)
-        found = study.trials[trial.number]
-        if found.state == TrialState.RUNNING and found.params:
-            return found
-        os.kill(trial.user_attrs["worker"]["pid"], signal.SIGCONT)
-    return None
 
 
 def parent_of(pid: int) -> int:

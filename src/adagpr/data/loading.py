@@ -164,7 +164,7 @@ def _read(
         edges, nodes = dataset.graph_files()
         return graph_from_text(read(edges), read(nodes), dataset.name), []
     if dataset.loader == "musae":
-        edges, features, target = map(read, dataset.graph_files())
-        return graph_from_musae(edges, features, target, dataset.name), []
+        links, features, target = map(read, dataset.graph_files())
+        return graph_from_musae(links, features, target, dataset.name), []
     (file,) = dataset.graph_files()
     return graph_from_npz(read(file), file, dataset.name, directed=dataset.counts.directed)

@@ -87,12 +87,13 @@ class AdaGPRSignedConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draws weights uniform in ``+-1/sqrt(channels)``; a layer starts with the neighbours alone, hop 1."""
+        """Draws weights uniform in ``+-1/sqrt(channels)``; a layer starts with hop 1 of its first operator alone."""
         bound = 1 / math.sqrt(self.channels)
         nn.init.uniform_(self.weight, -bound, bound, generator=generator)
         with torch.no_grad():
-            start = torch.zeros(self.num_coeffs)
-            start[min(1, self.num_coeffs - 1)] = 1.0
+            # Other operators join in where that helps: on Chameleon both at once from the start overfit.
+            start = torch.zeros_like(self.scores)
+            start[0, min(1, self.num_coeffs - 1)] = 1.0
             # Just beyond the threshold, where a score still has a gradient.
             self.scores.copy_(start + self.shrinkage * 1.01)
             self.shift.zero_()
