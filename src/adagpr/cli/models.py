@@ -40,8 +40,10 @@ def _show_one(name: str, as_json: bool) -> None:
         show_json({**asdict(found), "training": training})
         return
     show(f"{found.name}: {found.good_for}. {found.paper}", "")
-    for heading, options in (("option", found.options), ("option of training", training)):
+    of_model = ("option", found.options, found.options_note)
+    for heading, options, remark in (of_model, ("option of training", training, "")):
         rows = [(key, "none" if value is None else json.dumps(value)) for key, value in options.items()]
         # Both tables have the columns of the wider one.
         show(table((heading.ljust(20), "default"), rows, left=("default",)), "")
+        show(*([remark, ""] if remark else []))
     show("Set an option of either kind with --set OPTION=VALUE; docs/models.md explains those of training.")

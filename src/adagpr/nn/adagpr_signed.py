@@ -41,6 +41,10 @@ from adagpr.ops import (
 # The name of the operator that reads directed edges from their targets to their sources.
 BACKWARD = "backward"
 
+# With fewer nodes than this per feature, deep networks overfit the features: `benchmarks/both_layers.py`.
+_NODES_PER_FEATURE = 50
+_FOR_MANY_FEATURES = {"num_layers": 2, "norm": "layer", "feature_dropout": 0.5}
+
 Operators = Operator | Sequence[Operator]
 
 
@@ -66,6 +70,10 @@ class AdaGPRSigned(Model):
     name = "adagpr-signed"
     paper = "extends Wimalawarne and Suzuki, 2021"
     good_for = "graphs whose edges carry the signal: layers may subtract hops and keep a node apart from its neighbours"
+    options_note = (
+        "The graph decides some of these unless they are set. Fewer than 50 nodes per feature: num_layers 2, norm "
+        '"layer", feature_dropout 0.5. Directed edges: directions "both".'
+    )
     groups = (
         ("convs.*.weight", "convs"),
         ("convs.*.scores", "coeffs"),
@@ -77,7 +85,6 @@ class AdaGPRSigned(Model):
     # long before the order of their scores suffers.
     training_defaults = {  # noqa: RUF012
         "self_loops": False,
-        "weight_decay": 0.0,
         "monitor": "val_metric",
         "feature_scaling": "auto",
     }
@@ -112,9 +119,13 @@ class AdaGPRSigned(Model):
 
     @classmethod
     def options_for(cls, sizes: GraphSizes, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Directed edges are read both ways."""
+        """Directed edges are read both ways; where there are many features, layers are few and features are dropped."""
         is_directed = not sizes.is_symmetric and given.get("direction") != "symmetric"
-        return {"directions": "both" if is_directed else "one"}
+        has_many_features = sizes.num_nodes < _NODES_PER_FEATURE * sizes.num_features
+        return {
+            "directions": "both" if is_directed else "one",
+            **(_FOR_MANY_FEATURES if has_many_features else {}),
+        }
 
     @property
     def capabilities(self) -> Capabilities:

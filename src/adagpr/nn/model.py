@@ -43,6 +43,14 @@ class GraphSizes(Protocol):
     """What a model may choose its defaults by: a graph, or the manifest of a partition."""
 
     @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+
+    @property
+    def num_features(self) -> int:
+        """Number of features."""
+
+    @property
     def is_symmetric(self) -> bool:
         """Whether every edge has its reverse with the same weight."""
 
@@ -173,6 +181,7 @@ class Model(nn.Module):
         name: The name in the registry.
         paper: Authors and year.
         good_for: When to take it, in half a sentence.
+        options_note: What `options_for` does, in sentences.
         training_defaults: Fields of the training's configuration that have another default with this model.
         groups: Names of parameters as patterns, each with the group whose decay they share; the first that fits counts.
         hop_0: The arguments with which it does not see the graph; none where there are no such.
@@ -188,6 +197,7 @@ class Model(nn.Module):
     name: ClassVar[str]
     paper: ClassVar[str]
     good_for: ClassVar[str]
+    options_note: ClassVar[str] = ""
     training_defaults: ClassVar[Mapping[str, Any]] = {}
     groups: ClassVar[tuple[tuple[str, str], ...]] = (("*", "convs"),)
     hop_0: ClassVar[Mapping[str, Any]] = {}

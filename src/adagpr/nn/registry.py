@@ -53,6 +53,7 @@ class ModelInfo:
     num_parameters: int
     good_for: str
     options: dict[str, Any]
+    options_note: str = ""
 
 
 def model_class(name: str) -> type[Model]:
@@ -95,7 +96,7 @@ def describe_model(name: str) -> ModelInfo:
     options = model_options(name)
     model = build(name, {**options, "in_channels": _NUM_FEATURES, "out_channels": _NUM_CLASSES})
     count = sum(parameter.numel() for parameter in model.parameters())
-    return ModelInfo(name, model.paper, options.get("num_layers"), count, model.good_for, options)
+    return ModelInfo(name, model.paper, options.get("num_layers"), count, model.good_for, options, model.options_note)
 
 
 def _unwrapped(model: type[Model]) -> Any:
