@@ -63,7 +63,7 @@ def test_hops_of_either_sign_are_learned_and_met_again_by_later_rows() -> None:
     x, y, adj = two_camps()
     classifier = make(model="adagpr-signed").fit(x, y, adjacency=adj)
     training = classifier.run_.record["config"]["training"]
-    assert (training["self_loops"], training["weight_decay"]) == (False, 0.0)
+    assert (training["self_loops"], training["weight_decay"]) == (False, 5e-4)
     expected = [classifier.run_.predictions[f"p_{name}"].to_pylist() for name in "01"]
     np.testing.assert_allclose(classifier.predict_proba(x).T, expected, atol=1e-5)
     joined = make(model="adagpr-signed").fit(x, y)

@@ -24,6 +24,7 @@ from adagpr.files import (
     write_atomically,
     write_json,
     write_text,
+    write_together,
 )
 from adagpr.seeding import capture, restore, stream, torch_generator
 
@@ -94,6 +95,22 @@ def test_several_files_are_written_together_or_none_that_is_new(tmp_path: Path) 
     del contents[tmp_path / "nowhere/b"]
     write_all(contents)
     assert {path.read_bytes() for path in contents} == {b"new"}
+
+
+def test_files_that_were_replaced_before_another_failed_are_named(tmp_path: Path) -> None:
+    (tmp_path / "old").write_text("old")
+
+    def folder_in_place(temporary: Path) -> None:
+        temporary.write_bytes(b"new")
+        (tmp_path / "late" / "full").mkdir(parents=True)
+
+    writers: dict[Path, Any] = {
+        tmp_path / "old": lambda temporary: temporary.write_bytes(b"new"),
+        tmp_path / "late": folder_in_place,
+    }
+    with pytest.raises(StorageError, match=r"Cannot write .*late: .*Written before it: old\."):
+        write_together(writers)
+    assert (tmp_path / "old").read_text() == "new"
 
 
 def test_an_interrupted_write_leaves_nothing_half_written(tmp_path: Path) -> None:

@@ -64,11 +64,15 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_together(writers: Mapping[Path, Callable[[Path], object]]) -> None:
-    """Writes several files as `write_atomically` does one; if that fails for one of them, none is left that is new."""
+    """Writes several files as `write_atomically` does one; if that fails for one of them, none is left that is new.
+
+    Should it fail after some of them have taken the place of older ones, the error names these.
+    """
     for path in writers:
         require_file(path)
     temporaries: dict[Path, Path] = {}
     new: list[Path] = []
+    replaced: list[Path] = []
     path = Path()
     try:
         for path, write in writers.items():
@@ -79,15 +83,15 @@ def write_together(writers: Mapping[Path, Callable[[Path], object]]) -> None:
         for path, temporary in temporaries.items():
             was_there = path.exists()
             temporary.replace(path)
-            new += [] if was_there else [path]
+            (replaced if was_there else new).append(path)
     except BaseException as error:
         for each in (*temporaries.values(), *new):
             with contextlib.suppress(OSError):
                 each.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise StorageError(
-                f"Cannot write {path}: {reason_of(error)}. What was there before is unchanged."
-            ) from error
+            names = ", ".join(each.name for each in replaced)
+            rest = f"Written before it: {names}." if replaced else "What was there before is unchanged."
+            raise StorageError(f"Cannot write {path}: {reason_of(error)}. {rest}") from error
         raise
 
 

@@ -177,8 +177,12 @@ def test_pair_norm_is_refused() -> None:
         ((30, 11), {}, "x must have 12 features, got 11."),
         ((30, 12), None, "this network reads the graph, so an operator must be given."),
         ((29, 12), {}, "the operator must be 29 x 29, got 30 x 30."),
-        ((30, 12), {"self_loops": False}, "the operator must have direction 'directed' and self_loops True, got "),
-        ((30, 12), {"direction": "symmetric"}, "got 'symmetric' and True."),
+        (
+            (30, 12),
+            {"self_loops": False},
+            "the operator must have direction 'directed', self_loops True and both_ends False, got ",
+        ),
+        ((30, 12), {"direction": "symmetric"}, "got 'symmetric', True and False."),
     ],
 )
 def test_a_wrong_input_is_named(

@@ -21,7 +21,7 @@ from adagpr.exporting.prune import cost_as_trained, cost_pruned
 from adagpr.exporting.safetensors import to_safetensors
 from adagpr.graph import Graph, Split
 from adagpr.nn import AdaGPRSigned
-from adagpr.ops import features
+from adagpr.ops import features, operator
 from adagpr.training import fit
 from tests.exporting import about
 
@@ -100,6 +100,12 @@ def test_the_logits_are_those_of_the_network(
     torch.testing.assert_close(back(graph.x, matrix), back(graph.x, matrix.to_dense()), rtol=1e-4, atol=1e-4)
     in_onnx = in_onnxruntime(to_onnx(rounded), graph, directions=directions)
     np.testing.assert_allclose(in_onnx, expected.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_the_operator_of_one_way_is_refused_by_a_network_of_both(make_graph: MakeGraph) -> None:
+    graph, exact = make_graph(), pruned(network())
+    with pytest.raises(InputError, match="and both_ends True, got 'directed', False and False"):
+        exact(features(graph.x, torch.float64), operator(graph, self_loops=False, dtype=torch.float64))
 
 
 def test_hop_0_joins_the_nodes_own_map() -> None:

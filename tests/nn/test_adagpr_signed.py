@@ -10,7 +10,7 @@ import adagpr
 from adagpr.errors import InputError
 from adagpr.graph import Graph, from_edge_index
 from adagpr.nn import AdaGPRSigned, AdaGPRSignedConv
-from adagpr.ops import Operator, features
+from adagpr.ops import Operator, edge_operator, features
 from adagpr.training import resolve
 
 EDGES = torch.tensor([[0, 1, 2, 3, 4, 0, 2, 5], [1, 2, 0, 4, 5, 3, 5, 1]])
@@ -115,12 +115,38 @@ def test_without_a_map_of_its_own_a_node_is_read_through_the_hops_alone() -> Non
         torch.testing.assert_close(conv(model.first(x), operators(1)), conv.shift.expand(6, 4))
 
 
+def test_the_number_of_features_decides_how_deep_a_network_is() -> None:
+    split = adagpr.graph.Split(torch.arange(0, 100), torch.arange(100, 200), torch.arange(200, 250))
+    for num_features, num_layers, norm in ((5, 12, "batch"), (6, 2, "layer")):
+        graph = adagpr.data.csbm(num_nodes=250, num_features=num_features)
+        model = resolve(graph, split, "adagpr-signed", {}).plain["model"]
+        assert (model["num_layers"], model["norm"]) == (num_layers, norm)
+        assert resolve(graph, split, "adagpr-signed", {"num_layers": 7}).plain["model"]["num_layers"] == 7
+
+
 def test_batch_normalisation_of_one_node_is_refused() -> None:
     conv, pair = AdaGPRSignedConv(4, num_coeffs=1), torch.zeros(2, 0, dtype=torch.int64)
-    with pytest.raises(InputError, match="batch normalisation needs two nodes or more, got 1"):
-        conv(torch.randn(1, 4), pair)
+    model = make().float()
+    for compute in (
+        lambda: conv(torch.randn(1, 4), pair),
+        lambda: model(torch.ones(1, 5), edge_operator(pair, 1)),
+    ):
+        with pytest.raises(InputError, match="Batch normalisation needs two nodes or more, got 1"):
+            compute()
 
 
-def test_operators_must_be_as_many_as_the_layer_reads() -> None:
+def test_operators_must_be_those_that_the_network_reads() -> None:
+    x, both = torch.randn(6, 5, dtype=torch.float64), make(directions="both")
     with pytest.raises(InputError, match="it reads 1 operators, got 2"):
         make().layers()[0](torch.randn(6, 4, dtype=torch.float64), operators(2))
+    with pytest.raises(InputError, match="The layers read 2 operators, got 1"):
+        both(x, operators(1))
+    with pytest.raises(InputError, match="The operator has 6 rows, but there are 5 rows of features"):
+        both(x[:5], operators(2))
+    with pytest.raises(InputError, match="directions 'both' needs direction 'directed', got 'symmetric'"):
+        both.structure(directed_graph(), "symmetric", self_loops=False)
+
+
+def test_negative_edge_weights_are_refused() -> None:
+    with pytest.raises(InputError, match="edge weights must not be negative"):
+        AdaGPRSignedConv(4, num_coeffs=2)(torch.randn(6, 4), EDGES, -torch.ones(8))

@@ -18,7 +18,7 @@ from adagpr.errors import InputError
 from adagpr.graph import Graph, Split
 from adagpr.partitioning import partition_graph
 from adagpr.task import METRICS, Classification, average_precision, flat_scores, roc_auc
-from adagpr.training import config_digest, fit, fit_all, fit_partition, load_run, resolve
+from adagpr.training import config_digest, fit, fit_all, fit_partition, load_run, resolve, summarise
 from tests.training.test_resume import InterruptedHereError, contents, stop_after
 
 SMALL: dict[str, Any] = {"num_layers": 2, "hidden_channels": 8, "num_coeffs": 3, "max_epochs": 15}
@@ -151,6 +151,16 @@ def test_where_the_metric_is_undefined_another_monitor_chooses(
         run.score("val")
 
 
+def test_a_mean_is_of_all_runs_or_not_there(two: tuple[Graph, Split]) -> None:
+    graph, split = two
+    undefined = replace(split, test=split.test[graph.y[split.test] == 1], name="undefined")
+    runs = fit_all(graph, [split, undefined], metric="roc_auc", **SMALL)
+    assert summarise(runs).keys() & {"test_roc_auc", "test_acc", "val_roc_auc"} == {"test_acc", "val_roc_auc"}
+    head, *rows = runs._repr_html_().split("</tr>")[:3]
+    assert {row.count("<td>") for row in rows} == {head.count("<th>")}
+    assert "<td></td>" in rows[1]
+
+
 def test_it_cannot_choose_the_epoch_there(two: tuple[Graph, Split], one_class: Split, tmp_path: Path) -> None:
     graph, split = two
     refused = "Split .*: the validation nodes are all of one class, on which ROC-AUC is undefined; choose the epoch by"
@@ -159,6 +169,9 @@ def test_it_cannot_choose_the_epoch_there(two: tuple[Graph, Split], one_class: S
     partition_graph(graph, one_class, 2, tmp_path / "parts")
     with pytest.raises(InputError, match=refused):
         fit_partition(tmp_path / "parts", out=tmp_path / "run", **BY_METRIC)
+    # It is what this model is monitored by unless asked otherwise.
+    with pytest.raises(InputError, match=refused):
+        fit_partition(tmp_path / "parts", "adagpr-signed", out=tmp_path / "run", metric="roc_auc", **SMALL)
     assert [path.name for path in tmp_path.iterdir()] == ["parts"]
 
 

@@ -120,13 +120,17 @@ def _show_means(runs: Sequence[Run], baseline_runs: Sequence[Run], is_own: bool)
         (f"validation {title}", flat_name("val", metric), runs),
     ):
         summary = summarise(group)
+        split = key.split("_", 1)[0]
+        if key not in summary and flat_name(split, "accuracy") in summary:
+            where = "test" if split == "test" else "validation"
+            rows.append((name, f"undefined: the {where} nodes of a split are all of one class"))
         if key in summary:
             spread = f" +- {100 * summary[f'{key}_std']:.1f} over {len(runs)} runs" if len(runs) > 1 else ""
             mean = _percent(summary[key]) + spread
             rows.append((name, bold(mean) if name == f"test {title}" else mean))
-            if not name.startswith("validation"):
-                words = "its" if group is baseline_runs else "test"
-                rows += [(f"{words} {METRICS[other].title}", shown) for other, shown in _others(group, is_own)]
+        if group and not name.startswith("validation"):
+            words = "its" if group is baseline_runs else "test"
+            rows += [(f"{words} {METRICS[other].title}", shown) for other, shown in _others(group, is_own)]
     if len(runs) == 1:
         rows.append(("best epoch", f"{runs[0].best_epoch} of {runs[0].num_epochs}"))
         rows.append(("training time", f"{runs[0].record['machine']['seconds']:.1f} s"))

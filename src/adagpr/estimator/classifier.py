@@ -40,7 +40,7 @@ from adagpr.training import Run, fit
 # The arguments that are not passed on to `adagpr.fit`.
 _OWN = ("model", "graph", "n_neighbors", "unlabelled", "direction", "validation_fraction", "random_state")
 # Those that the model has a default of its own for.
-_OF_MODEL = ("num_coeffs", "alpha", "theta", "dropout", "projection", "weight_decay")
+_OF_MODEL = ("num_coeffs", "alpha", "theta", "dropout", "projection", "weight_decay", "feature_scaling")
 
 
 class _Rules(BaseModel):
@@ -77,8 +77,8 @@ class AdaGPRClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         unlabelled: The value in ``y`` that marks a row without a label; ``None`` means that every row has one.
         direction: ``"directed"`` lets a node read the nodes that it points to, ``"symmetric"`` reads edges both ways.
         feature_scaling: What is done to features before the network sees them, fitted to all nodes: ``"rows"``,
-            ``"standardise"``, ``"auto"``, or ``None``; see `adagpr.ops.feature_scaling`. Nearest rows are those of
-            the features as they come.
+            ``"standardise"``, ``"auto"`` or ``"none"``, by default as the model has it; see
+            `adagpr.ops.feature_scaling`. Nearest rows are those of the features as they come.
         lr: Adam's learning rate.
         weight_decay: Decay of all parameters, or a dictionary with one for each named parameter group; ``None`` for
             that of the model.

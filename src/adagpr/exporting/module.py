@@ -196,11 +196,13 @@ class Exported(nn.Module):
         if operator is None:
             raise InputError("Exported: this network reads the graph, so an operator must be given.")
         if isinstance(operator, Operator):
-            made, trained = (operator.direction, operator.self_loops), (self.about.direction, self.about.self_loops)
+            made = operator.direction, operator.self_loops, operator.both_ends
+            trained = self.about.direction, self.about.self_loops, self.about.directions == "both"
             if made != trained:
                 raise InputError(
-                    f"Exported: the operator must have direction '{trained[0]}' and self_loops {trained[1]}, "
-                    f"got '{made[0]}' and {made[1]}."
+                    f"Exported: the operator must have direction '{trained[0]}', self_loops {trained[1]} and "
+                    f"both_ends {trained[2]}, got '{made[0]}', {made[1]} and {made[2]}. `operator_of(graph)` of the "
+                    "network makes it."
                 )
             operator = operator.matrix
         if tuple(operator.shape) != (num_nodes, num_nodes):

@@ -23,6 +23,9 @@ from adagpr.nn import EDGES, Model
 from adagpr.ops import features
 from adagpr.training import Run, load_run
 
+# From about so many standard deviations on, taking a mean off in single precision moves logits visibly.
+_LARGE_MEAN = 1000.0
+
 ExportFormat = Literal["safetensors", "onnx", "torch"]
 
 # The end of the file's name and what makes its content.
@@ -157,6 +160,11 @@ def export(
     exported, model = pruned_run(run), _model(run)
     before, after = cost_as_trained(model), cost_pruned(exported)
     measured, remarks = None, []
+    if run.scaling.largest_mean > _LARGE_MEAN:
+        remarks.append(
+            f"A column of the features has a mean of {run.scaling.largest_mean:,.0f} times its standard deviation, and "
+            "the exported network takes the mean off in single precision: take it off such columns before training."
+        )
     try:
         graph = graph_of(run, graph, dataset, data_root)
     except InputError as error:

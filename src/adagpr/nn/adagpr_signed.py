@@ -21,11 +21,13 @@ import torch
 from torch import Tensor, nn
 
 from adagpr.arguments import Count, Depth, Nonnegative, Rate, checked
+from adagpr.errors import InputError
 from adagpr.graph import Graph
 from adagpr.nn.adagpr_conv import Flag
 from adagpr.nn.adagpr_signed_conv import AdaGPRSignedConv
 from adagpr.nn.model import EDGES, Capabilities, GraphSizes, LayerView, Linear, Model
 from adagpr.ops import (
+    TOO_FEW_ROWS,
     Direction,
     Features,
     Norm,
@@ -146,6 +148,8 @@ class AdaGPRSigned(Model):
         """One operator, or one for each direction."""
         if self.directions == "one":
             return {EDGES: operator(graph, direction, self_loops, dtype)}
+        if direction == "symmetric":
+            raise InputError(f"{self.name}: directions 'both' needs direction 'directed', got 'symmetric'.")
         forward = directed_operator(graph, self_loops, dtype)
         return {EDGES: forward, BACKWARD: forward.reversed()}
 
@@ -177,14 +181,18 @@ class AdaGPRSigned(Model):
     ) -> Tensor:
         """All layers at once; with ``models`` like this one, each of which has a block of rows, theirs."""
         models = models or (self,)
+        operators = [structure] if isinstance(structure, Operator) else structure
         is_measured, norm = self.training and self.norm == "batch", self.norm
+        # A rank may have a single row of many.
+        if is_measured and len(h_0) < 2 * len(models) and operators[0].single_matrix() is not None:
+            raise InputError(TOO_FEW_ROWS)
         coeffs = self.stacked_coefficients(models) if coeffs is None else coeffs
         by_depth = list(zip(*(model.layers() for model in models), strict=True))
         moments = None
         if norm == "batch" and not is_measured:
             moments = torch.stack([torch.stack([conv.running_moments for conv in convs]) for convs in by_depth])
         layers = SignedLayers(
-            [structure] if isinstance(structure, Operator) else structure,
+            operators,
             norm,
             skip_tail=self.layers()[0].shrinkage > 0,
             rate=self.dropout if self.training else 0.0,

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from adagpr.arguments import Count, Depth, Nonnegative, checked
 from adagpr.errors import InputError
 from adagpr.nn.adagpr_conv import Flag
-from adagpr.ops import NORM_EPSILON, Norm, Operator, edge_operator, gpr_propagate
+from adagpr.ops import NORM_EPSILON, TOO_FEW_ROWS, Norm, Operator, edge_operator, gpr_propagate
 
 # How much the newest batch counts in the running moments.
 MOMENTUM = 0.1
@@ -149,7 +149,7 @@ class AdaGPRSignedConv(nn.Module):
             mean, variance = self.running_moments
             return F.batch_norm(z, mean, variance, self.scale, self.shift, eps=NORM_EPSILON)
         if len(z) < 2:
-            raise InputError("AdaGPRSignedConv: batch normalisation needs two nodes or more, got 1; use norm 'layer'.")
+            raise InputError(TOO_FEW_ROWS)
         variance, mean = torch.var_mean(z, 0, correction=0)
         self.update_moments(torch.stack([mean, variance]))
         return F.batch_norm(z, None, None, self.scale, self.shift, training=True, eps=NORM_EPSILON)

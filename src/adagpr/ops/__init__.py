@@ -15,7 +15,7 @@ from adagpr.ops.kernels import addresses, call_kernel, compute_threads, num_thre
 from adagpr.ops.latent_space import NUM_RELATIONS, Neighbourhoods, neighbourhoods, relation_operators
 from adagpr.ops.linear import Features, SparseFeatures, drop_features, features, first_maps, last_map, linear
 from adagpr.ops.norms import EPSILON as NORM_EPSILON
-from adagpr.ops.norms import Norm
+from adagpr.ops.norms import TOO_FEW_ROWS, Norm
 from adagpr.ops.operator import (
     Direction,
     DroppableOperator,
@@ -47,6 +47,7 @@ __all__ = [
     "NUM_RELATIONS",
     "NUM_STEPS",
     "PROJECTIONS",
+    "TOO_FEW_ROWS",
     "UNSCALED",
     "Direction",
     "DroppableOperator",

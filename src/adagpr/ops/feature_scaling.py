@@ -192,6 +192,11 @@ class FeatureScaling:
         """What is needed beside ``kind`` to make the scaling again, by name."""
         return {} if self.shift is None or self.factor is None else {"shift": self.shift, "factor": self.factor}
 
+    @property
+    def largest_mean(self) -> float:
+        """The largest of the means that are taken off, in standard deviations of its column."""
+        return 0.0 if self.shift is None or self.factor is None else float((self.shift * self.factor).abs().max())
+
     def __call__(self, x: Tensor | sp.csr_array) -> Tensor | sp.csr_array:
         """Scaled features in the precision of ``x``; ``"none"`` gives back ``x`` itself.
 

@@ -28,6 +28,8 @@ EPSILON = 1e-5
 CENTRE, INVERSE, FACTOR, SHIFT, PULL, PUSH = range(6)
 NUM_CONSTANTS = 6
 
+TOO_FEW_ROWS = "Batch normalisation needs two nodes or more, got 1; use norm 'layer'."
+
 
 def norm_constants(moments: Tensor | None, scale: Tensor | None, shift: Tensor, times: float) -> Tensor:
     """The constants of blocks, ``[blocks, NUM_CONSTANTS, columns]``, like ``shift``, which is ``[blocks, columns]``.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -93,12 +93,14 @@ class Operator:
         transpose: Its transpose, the same object when the operator is symmetric.
         direction: How the edges were read.
         self_loops: Whether the identity was added.
+        both_ends: Whether edges are divided by the degrees at both ends, as in `directed_operator`.
     """
 
     matrix: Tensor
     transpose: Tensor
     direction: Direction
     self_loops: bool
+    both_ends: bool = field(default=False, kw_only=True)
 
     @property
     def num_nodes(self) -> int:
@@ -128,7 +130,7 @@ class Operator:
 
     def reversed(self) -> Operator:
         """The operator that reads every edge the other way."""
-        return Operator(self.transpose, self.matrix, self.direction, self.self_loops)
+        return Operator(self.transpose, self.matrix, self.direction, self.self_loops, both_ends=self.both_ends)
 
     def repeated(self, count: int) -> Operator:
         """The operator of ``count`` copies of the graph side by side, unconnected."""
@@ -143,7 +145,14 @@ class Operator:
     def _changed(self, change: Callable[[Tensor], Tensor]) -> Operator:
         matrix = change(self.matrix)
         transpose = matrix if self.is_symmetric else change(self.transpose)
-        return Operator(matrix, transpose, self.direction, self.self_loops)
+        return Operator(matrix, transpose, self.direction, self.self_loops, both_ends=self.both_ends)
+
+
+def require_rows(op: Operator, h: Tensor) -> None:
+    """Raises an `InputError` unless the operator has a row for each row of ``h``; kernels do not look."""
+    matrix = op.single_matrix()
+    if matrix is not None and matrix.shape[0] != len(h):
+        raise InputError(f"The operator has {matrix.shape[0]} rows, but there are {len(h)} rows of features.")
 
 
 def operator(
@@ -192,7 +201,8 @@ def directed_operator(graph: Graph, self_loops: bool = True, dtype: torch.dtype 
     if self_loops:
         weights = sp.csr_array(weights + sp.eye_array(weights.shape[0], format="csr"))
     found = _scaled_at_both_ends(weights)
-    return Operator(csr_tensor(found, dtype), csr_tensor(sp.csr_array(found.T), dtype), "directed", self_loops)
+    transpose = csr_tensor(sp.csr_array(found.T), dtype)
+    return Operator(csr_tensor(found, dtype), transpose, "directed", self_loops, both_ends=True)
 
 
 # Of the graphs that are in memory: training, explanations and bounds ask for the same matrix one after the other.
@@ -266,13 +276,19 @@ def edge_operator(
         raise InputError("edge_operator: a sparse tensor has its own weights; edge_weight must be left out.")
     matrix = _from_sparse(edge_index, num_nodes) if is_sparse else _from_pairs(edge_index, edge_weight, num_nodes)
     if normalize:
+        if matrix.nnz and matrix.data.min() < 0:
+            raise InputError(
+                f"edge_operator: edge weights must not be negative where they are divided by degrees, "
+                f"got {matrix.data.min():g}."
+            )
         if add_self_loops:
             loops = np.ones(num_nodes) if is_sparse else (matrix.diagonal() == 0).astype(np.float64)
             matrix = sp.csr_array(matrix + sp.diags_array(loops, format="csr"))
         matrix = _scaled_at_both_ends(matrix) if both_ends else normalise(matrix, "directed", self_loops=False)
     device = edge_index.device
     transpose = csr_tensor(sp.csr_array(matrix.T), dtype).to(device)
-    return Operator(csr_tensor(matrix, dtype).to(device), transpose, "directed", normalize and add_self_loops)
+    has_loops, both_ends = normalize and add_self_loops, normalize and both_ends
+    return Operator(csr_tensor(matrix, dtype).to(device), transpose, "directed", has_loops, both_ends=both_ends)
 
 
 def _from_pairs(edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int) -> sp.csr_array:

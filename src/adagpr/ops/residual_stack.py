@@ -31,7 +31,7 @@ from adagpr.ops import kernels
 from adagpr.ops.backend import Hops, Weights, backend_of, where_positive
 from adagpr.ops.buffers import matrix_like
 from adagpr.ops.dropout import MaskSource
-from adagpr.ops.operator import Operator
+from adagpr.ops.operator import Operator, require_rows
 
 WeightMaps = Literal["shared", "separate", "separate-scaled"]
 
@@ -214,6 +214,7 @@ def residual_stack(h_0: Tensor, coeffs: Tensor, layers: Layers, weights: Sequenc
     ``h_0`` is a result of ReLU: where it is 0 its gradient may be 0 too. ``coeffs`` are ``[layers, blocks, K]``,
     ``weights`` are layer by layer, within a layer block by block.
     """
+    require_rows(layers.operator, h_0)
     # Asked here: within a function gradients are always off, and what needs them is not.
     keep = torch.is_grad_enabled()
     function = kernels.FusedStack if layers.supports_fused_stack(h_0) else _Stack

@@ -26,13 +26,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from adagpr.errors import InputError
 from adagpr.ops import kernels
 from adagpr.ops.backend import Hops, TorchBackend, backend_of, where_positive
 from adagpr.ops.buffers import matrix_like
 from adagpr.ops.dropout import MaskSource
 from adagpr.ops.fused_signed_stack import FusedSignedStack
 from adagpr.ops.norms import Norm, norm_constants, with_gradient
-from adagpr.ops.operator import Operator
+from adagpr.ops.operator import Operator, require_rows
 
 
 @dataclass(frozen=True)
@@ -261,6 +262,10 @@ def signed_stack(
         The output of the last layer and, for the norm "batch" by the rows that are there, mean and biased variance of
         each column, ``[layers, blocks, 2, columns]``, without gradient.
     """
+    if len(layers.operators) != coeffs.shape[1]:
+        raise InputError(f"The layers read {coeffs.shape[1]} operators, got {len(layers.operators)}.")
+    for op in layers.operators:
+        require_rows(op, h_0)
     # Asked here: within a function gradients are always off, and what needs them is not.
     keep = torch.is_grad_enabled()
     scales = None if layers.norm == "none" else scales

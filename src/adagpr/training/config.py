@@ -146,7 +146,7 @@ def check_monitor(y: Tensor, split: str, config: TrainingConfig) -> None:
     if config.monitor == "val_metric" and metric.for_two_classes and len(y.unique()) < 2:
         raise InputError(
             f"Split {split}: the validation nodes are all of one class, on which {metric.title} is undefined; "
-            "choose the epoch by another monitor than 'val_metric'."
+            "choose the epoch by another monitor than 'val_metric', such as monitor='val_loss'."
         )
 
 

@@ -96,8 +96,12 @@ class Runs(Sequence[Run]):
 
     def _repr_html_(self) -> str:
         """A table for notebooks, one row per run."""
-        head = "".join(f"<th>{key}</th>" for key in self.runs[0].summary())
-        rows = (f"<td>{'</td><td>'.join(map(html.escape, run.summary().values()))}</td>" for run in self.runs)
+        summaries = [run.summary() for run in self.runs]
+        # A metric may be undefined for some of the runs.
+        keys = list(dict.fromkeys(key for each in summaries for key in each))
+        head = "".join(f"<th>{key}</th>" for key in keys)
+        cells = ([html.escape(each.get(key, "")) for key in keys] for each in summaries)
+        rows = (f"<td>{'</td><td>'.join(row)}</td>" for row in cells)
         return f"<table><tr>{head}</tr><tr>{'</tr><tr>'.join(rows)}</tr></table>"
 
 
@@ -322,13 +326,16 @@ def hop_0_options(model: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def summarise(runs: Sequence[Run]) -> dict[str, float | int]:
-    """Mean and standard deviation of the runs' metric and of accuracy on test and validation nodes."""
+    """Mean and standard deviation of the runs' metric and of accuracy on test and validation nodes.
+
+    There is none of a score that is undefined for one of the runs: it would be of other splits than it says.
+    """
     summary: dict[str, float | int] = {"num_runs": len(runs)}
     scores = [flat_scores(run.record["result"]) for run in runs]
     metrics = dict.fromkeys([*(run.metric for run in runs), "accuracy"])
     for name in [flat_name(split, metric) for metric in metrics for split in ("test", "val")]:
         values = [each[name] for each in scores if name in each]
-        if values:
+        if values and len(values) == len(runs):
             summary[name] = fmean(values)
             summary[f"{name}_std"] = stdev(values) if len(values) > 1 else 0.0
     return summary

@@ -35,7 +35,7 @@ from adagpr.partitioning import (
 )
 from adagpr.system import forget_peak_memory, keep_freed_memory, num_cores
 from adagpr.task import METRICS, Classification, balanced_accuracy, class_counts, macro_f1
-from adagpr.training.config import Setup, check_monitor, resolve_options
+from adagpr.training.config import Setup, check_monitor, resolve_options, training_options
 from adagpr.training.fit import CHECKPOINT_SECONDS, set_memory, train
 from adagpr.training.folder import RunFolder, read_record, write_table
 from adagpr.training.partition_strategies import Batches, Shard, deciding, read_shard, scaling_of
@@ -83,7 +83,8 @@ def fit_partition(
         parts = group.run_on_all_ranks(lambda: _checked_parts(Path(partition), group, per_batch))
         folder = RunFolder(Path(out))
 
-        deciding_y = _deciding_classes(parts, group) if options.get("monitor") == "val_metric" else None
+        monitor = {**training_options(model), **options}["monitor"]
+        deciding_y = _deciding_classes(parts, group) if monitor == "val_metric" else None
 
         def open_folder() -> tuple[Setup, dict[str, Any] | None]:
             scale = {"parts": len(parts), "per_batch": per_batch, "border": border}
