@@ -151,7 +151,7 @@ def test_a_training_on_scaled_features_is_exported_in_every_format(make_graph: M
     assert isinstance(graph.x, Tensor)
     graph = graph.with_features(graph.x * torch.logspace(-2, 2, 12) + 3)
     split = Split(torch.arange(30), torch.arange(30, 45), torch.arange(45, 60), "own")
-    options: dict[str, Any] = {"num_layers": 2, "num_coeffs": 3, "hidden_channels": 8, "max_epochs": 5}
+    options: dict[str, Any] = {"num_layers": 2, "num_coeffs": 3, "hidden_channels": 8, "norm": "batch", "max_epochs": 5}
     run = fit(graph, split, "adagpr-signed", feature_scaling="standardise", shrinkage=0.01, **options)
     expected = run.model.eval()(features(run.scaled(graph).x), run.model.structure(graph, self_loops=False)).detach()
     for format_ in FORMATS:

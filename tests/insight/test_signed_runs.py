@@ -20,7 +20,8 @@ from adagpr.nn import AdaGPRSigned
 from adagpr.ops import features, normalised
 from adagpr.training import Run, fit
 
-OPTIONS: dict[str, Any] = {"num_layers": 2, "num_coeffs": 3, "hidden_channels": 8, "lr": 0.05, "max_epochs": 20}
+SIZES: dict[str, Any] = {"num_layers": 2, "num_coeffs": 3, "hidden_channels": 8}
+OPTIONS: dict[str, Any] = {**SIZES, "norm": "batch", "lr": 0.05, "max_epochs": 20}
 DATA: dict[str, Any] = {"num_nodes": 90, "num_classes": 3, "num_features": 10, "average_degree": 5.0, "homophily": 0.8}
 COEFFS = torch.tensor([[0.5, 0.25, -0.75], [0.25, 0.0, 1.0]])
 
@@ -121,14 +122,14 @@ def test_directed_edges_have_a_filter_each_way_and_count_each_way(directed: tupl
 
 
 def test_layer_normalisation_of_a_nodes_parts_is_said_to_be_frozen(data: tuple[Graph, Split]) -> None:
-    run = fit(*data, "adagpr-signed", norm="layer", **OPTIONS | {"max_epochs": 2})
+    run = fit(*data, "adagpr-signed", **OPTIONS | {"norm": "layer", "max_epochs": 2})
     said = explain(run, graph=data[0], split=data[1], node=3).remarks
     assert any(remark.startswith("Layer normalisation divides each node's row") for remark in said)
 
 
 @pytest.mark.parametrize("norm", ["none", "batch"])
 def test_bounds_add_the_own_map_as_a_layer_at_hop_0(norm: str, data: tuple[Graph, Split]) -> None:
-    run = fit(*data, "adagpr-signed", norm=norm, **OPTIONS | {"max_epochs": 2})
+    run = fit(*data, "adagpr-signed", **OPTIONS | {"norm": norm, "max_epochs": 2})
     for conv, row in zip(signed_of(run).layers(), COEFFS, strict=True):
         conv.scores.data.copy_(row)
     found = bounds(run, graph=data[0])
@@ -152,7 +153,7 @@ def test_bounds_refuse_layer_normalisation_and_two_operators(
 ) -> None:
     with pytest.raises(InputError, match="not one with several operators or weight maps per layer, PairNorm or layer"):
         bounds(directed[2], graph=directed[0])
-    run = fit(*data, "adagpr-signed", norm="layer", **OPTIONS | {"max_epochs": 1})
+    run = fit(*data, "adagpr-signed", **OPTIONS | {"norm": "layer", "max_epochs": 1})
     with pytest.raises(InputError, match="or layer normalisation"):
         bounds(run, graph=data[0])
 
@@ -162,7 +163,7 @@ def test_a_run_of_signed_hops_predicts_compares_and_shows_itself(
 ) -> None:
     expected = logits_of(run, data[0]).argmax(1).tolist()
     assert run.predict(data[0])["prediction"].to_pylist() == [data[0].class_names[code] for code in expected]
-    other = fit(*data, "adagpr", **OPTIONS | {"max_epochs": 2})
+    other = fit(*data, "adagpr", **SIZES, max_epochs=2)
     assert compare([run], [other]).pairs[0].a == pytest.approx(100 * run.test_acc)
     assert "<th>hop 2</th>" in run._repr_html_()
     assert "<th>hop 0 backward</th>" in directed[2]._repr_html_()

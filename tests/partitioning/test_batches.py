@@ -83,7 +83,9 @@ def test_logits_from_disk_are_those_of_the_whole_graph(
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("own", [{"weight_maps": "shared"}, {"weight_maps": "separate"}, {"model": "adagpr-signed"}])
+@pytest.mark.parametrize(
+    "own", [{"weight_maps": "shared"}, {"weight_maps": "separate"}, {"model": "adagpr-signed", "norm": "batch"}]
+)
 def test_with_one_part_batches_are_the_whole_graph(
     clustered: tuple[Graph, Split], tmp_path: Path, own: dict[str, Any]
 ) -> None:

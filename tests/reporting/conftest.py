@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,7 +50,8 @@ def signed_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Graph, S
         sp.random_array((60, 60), density=0.1, rng=rng, format="csr"), rng.normal(size=(60, 8)), np.arange(60) % 3
     )
     split, folder = random_split(graph.y, 0), tmp_path_factory.mktemp("signed") / "run"
-    adagpr.fit(graph, split, "adagpr-signed", num_layers=2, hidden_channels=8, max_epochs=12, lr=0.05, out=folder)
+    options: dict[str, Any] = {"num_layers": 2, "hidden_channels": 8, "norm": "batch", "max_epochs": 12, "lr": 0.05}
+    adagpr.fit(graph, split, "adagpr-signed", out=folder, **options)
     return folder, graph, split
 
 

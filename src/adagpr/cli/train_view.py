@@ -139,7 +139,7 @@ def _show_means(runs: Sequence[Run], baseline_runs: Sequence[Run], is_own: bool)
 
 def _others(runs: Sequence[Run], is_own: bool) -> list[tuple[str, str]]:
     """Test scores besides the metric of the runs: of a person's own tables, and of two classes, all that there are."""
-    scores = [scores_of_result(run.record["result"])["test"] for run in runs]
+    scores = [scores_of_result(run.record["result"]).get("test", {}) for run in runs]
     of_two = any(METRICS[name].for_two_classes for each in scores for name in each if name in METRICS)
     found = []
     for name in METRICS:
