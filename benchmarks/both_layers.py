@@ -54,6 +54,7 @@ SPLITS = ("minesweeper", "tolokers", "actor", "computers", "chameleon")
 TUNED: dict[str, dict[str, Any]] = {
     "chameleon": {
         "num_layers": 12, "norm": "batch", "dropout": 0.0, "feature_dropout": 0.0, "own_map": False, "shrinkage": 0.1,
+        "weight_decay": 0.0, "directions": "one",
     },
 }  # fmt: skip
 
