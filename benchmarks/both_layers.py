@@ -30,6 +30,7 @@ from adagpr.data import catalogue
 from adagpr.errors import AdaGPRError
 from adagpr.files import read_json, write_json, write_text
 from adagpr.nn import MODELS
+from adagpr.nn.adagpr_signed import NODES_PER_FEATURE
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "signed.md"
@@ -39,8 +40,6 @@ GRAPHS = (
     "texas", "cornell", "wisconsin", "chameleon-filtered", "cora", "citeseer", "chameleon", "actor", "minesweeper",
     "twitch", "pubmed", "computers", "tolokers",
 )  # fmt: skip
-# Those with fewer nodes per feature than so many have defaults of their own: `adagpr.nn.AdaGPRSigned.options_for`.
-NODES_PER_FEATURE = 50
 TEN_SPLITS = ("texas", "cornell", "wisconsin", "cora", "citeseer", "chameleon", "pubmed")
 # Epochs at most where more would take days: for the grid, and for the other models.
 GRID_EPOCHS = {"actor": 300, "minesweeper": 600, "twitch": 100, "pubmed": 100, "computers": 100, "tolokers": 100}
@@ -236,7 +235,7 @@ def tables(rows: list[dict[str, Any]]) -> str:
             "validation. On the\nfour smallest graphs scores are means over ten splits, on the others they are of the "
             "first split:",
             "\n".join(models_table(rows)),
-            "The settings from which the defaults were chosen, by the validation nodes of the first split:",
+            "Settings of the second layer on the graphs that are complete, by the validation nodes of the first split:",
             "\n".join(grid_table(rows)),
         ]
     )

@@ -114,13 +114,12 @@ def _show_means(runs: Sequence[Run], baseline_runs: Sequence[Run], is_own: bool)
     rows: list[tuple[str, str | Text]] = []
     metric = runs[0].metric
     title = METRICS[metric].title
-    for name, key, group in (
-        (f"test {title}", flat_name("test", metric), runs),
-        ("without the graph", flat_name("test", metric), baseline_runs),
-        (f"validation {title}", flat_name("val", metric), runs),
+    for name, split, group in (
+        (f"test {title}", "test", runs),
+        ("without the graph", "test", baseline_runs),
+        (f"validation {title}", "val", runs),
     ):
-        summary = summarise(group)
-        split = key.split("_", 1)[0]
+        summary, key = summarise(group), flat_name(split, metric)
         if key not in summary and flat_name(split, "accuracy") in summary:
             where = "test" if split == "test" else "validation"
             rows.append((name, f"undefined: the {where} nodes of a split are all of one class"))
@@ -128,7 +127,7 @@ def _show_means(runs: Sequence[Run], baseline_runs: Sequence[Run], is_own: bool)
             spread = f" +- {100 * summary[f'{key}_std']:.1f} over {len(runs)} runs" if len(runs) > 1 else ""
             mean = _percent(summary[key]) + spread
             rows.append((name, bold(mean) if name == f"test {title}" else mean))
-        if group and not name.startswith("validation"):
+        if group and split == "test":
             words = "its" if group is baseline_runs else "test"
             rows += [(f"{words} {METRICS[other].title}", shown) for other, shown in _others(group, is_own)]
     if len(runs) == 1:

@@ -44,7 +44,7 @@ from adagpr.ops import (
 BACKWARD = "backward"
 
 # With fewer nodes than this per feature, deep networks overfit the features: `benchmarks/both_layers.py`.
-_NODES_PER_FEATURE = 50
+NODES_PER_FEATURE = 50
 _FOR_MANY_FEATURES = {"num_layers": 2, "norm": "layer", "feature_dropout": 0.5}
 
 Operators = Operator | Sequence[Operator]
@@ -73,7 +73,8 @@ class AdaGPRSigned(Model):
     paper = "extends Wimalawarne and Suzuki, 2021"
     good_for = "graphs whose edges carry the signal: layers may subtract hops and keep a node apart from its neighbours"
     options_note = (
-        "The graph decides some of these unless they are set. Fewer than 50 nodes per feature: num_layers 2, norm "
+        "The graph decides some of these unless they are set. "
+        f"Fewer than {NODES_PER_FEATURE} nodes per feature: num_layers 2, norm "
         '"layer", feature_dropout 0.5. Directed edges: directions "both".'
     )
     groups = (
@@ -123,7 +124,7 @@ class AdaGPRSigned(Model):
     def options_for(cls, sizes: GraphSizes, given: Mapping[str, Any]) -> dict[str, Any]:
         """Directed edges are read both ways; where there are many features, layers are few and features are dropped."""
         is_directed = not sizes.is_symmetric and given.get("direction") != "symmetric"
-        has_many_features = sizes.num_nodes < _NODES_PER_FEATURE * sizes.num_features
+        has_many_features = sizes.num_nodes < NODES_PER_FEATURE * sizes.num_features
         return {
             "directions": "both" if is_directed else "one",
             **(_FOR_MANY_FEATURES if has_many_features else {}),
